@@ -1,0 +1,31 @@
+// hierlock: exclusion control you can prove. Start here.
+//
+//     #include <hierlock/hierlock.h>
+//
+//     auto locker = hierlock::open("memory:");
+//     auto lock = locker.acquire("u1/a1/r1");     // user u1, account a1, resource r1
+//     ship(order, lock.fence());                  // released at the end of the scope
+//
+// The headers, in the order to read them:
+//   locker.h        open a store, acquire, look at who holds and waits
+//   lock.h          what you get: fence, held, release, extend, give to another owner
+//   target.h        what can be asked for: paths, names, slots; shared or exclusive
+//   options.h       timeouts, cancellation, owners, events
+//   error.h         the one exception, and its kinds
+//   snapshot.h      snapshot(), stats(), capabilities()
+//   mutex.h         a target as a standard mutex
+//   lock_manager.h  a name with a number of slots, with polling and backoff where a store needs it
+//   mode.h          IS, IX, S, X
+//   spi/            for those who write a store
+#pragma once
+
+#include <hierlock/error.h>
+#include <hierlock/lock.h>
+#include <hierlock/lock_manager.h>
+#include <hierlock/locker.h>
+#include <hierlock/mode.h>
+#include <hierlock/mutex.h>
+#include <hierlock/options.h>
+#include <hierlock/snapshot.h>
+#include <hierlock/target.h>
+#include <hierlock/version.h>

@@ -1,0 +1,91 @@
+// Locker: a store, opened. Start here.
+//
+//     auto locker = hierlock::open("memory:");
+//     auto lock = locker.acquire("u1/a1/r1");       waits for ever, or throws hierlock::Error
+//
+// Locking a path holds its target exclusively (or shared) and every ancestor by intention, so that a lock on an account
+// excludes locks on its resources and the other way round, while two resources of one account do not meet (H1).
+//
+// A Locker may be used by any number of threads at once. Destroying it while locks are held is allowed: they stay held
+// until they are released. After fork() a Locker of the parent is of no use in the child: acquiring throws
+// Error(lost), handles are inert, and nothing of the parent's is touched; open a new one (B6).
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <hierlock/lock.h>
+#include <hierlock/options.h>
+#include <hierlock/snapshot.h>
+#include <hierlock/target.h>
+
+namespace hierlock {
+
+template <class T>
+concept PathLike = std::convertible_to<const T&, std::string_view>;
+
+class Locker {
+ public:
+  Locker(Locker&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
+  Locker& operator=(Locker&& other) noexcept;
+  ~Locker();
+
+  // Acquires the target, or throws. First come, first served where capabilities().fifo.
+  //   timeout, busy, deadlock, cancelled, exhausted, unsupported, incompatible, …: see error.h; nothing is held
+  // An owner that asks for what it already holds in a conflicting mode gets `deadlock` at once, except with zero
+  // timeout, which is `busy`: nothing could hang.
+  Lock acquire(const Target& target, const AcquireOptions& options = {});
+  template <PathLike P>
+  Lock acquire(const P& path, const AcquireOptions& options = {}) {
+    return acquire_path(std::string_view(path), options);
+  }
+  // All of them or nothing, in one canonical order, with one fence; the order they are given in does not matter (H5).
+  Lock acquire(std::span<const Target> targets, const AcquireOptions& options = {});
+  Lock acquire(std::initializer_list<Target> targets, const AcquireOptions& options = {}) {
+    return acquire(std::span<const Target>(targets.begin(), targets.size()), options);
+  }
+
+  // Like acquire, but no value for `timeout` and `busy`. Without a timeout: does not wait at all.
+  std::optional<Lock> try_acquire(const Target& target, std::chrono::nanoseconds timeout = {}, AcquireOptions options = {});
+  template <PathLike P>
+  std::optional<Lock> try_acquire(const P& path, std::chrono::nanoseconds timeout = {}, AcquireOptions options = {}) {
+    return try_acquire_path(std::string_view(path), timeout, options);
+  }
+  std::optional<Lock> try_acquire(std::span<const Target> targets, std::chrono::nanoseconds timeout = {},
+                                  AcquireOptions options = {});
+  std::optional<Lock> try_acquire(std::initializer_list<Target> targets, std::chrono::nanoseconds timeout = {},
+                                  AcquireOptions options = {}) {
+    return try_acquire(std::span<const Target>(targets.begin(), targets.size()), timeout, options);
+  }
+
+  // A party of its own, for AcquireOptions::owner. The name is for people; at most 255 bytes are kept.
+  Owner owner(std::string_view name);
+
+  Capabilities capabilities() const;
+  Snapshot snapshot() const;
+  Stats stats() const;
+  // The URL without its password.
+  std::string url() const;
+
+ private:
+  friend Locker open(std::string_view url, OpenOptions options);
+  explicit Locker(spi::Core* core) noexcept : core_(core) {}
+  Lock acquire_path(std::string_view path, const AcquireOptions& options);
+  std::optional<Lock> try_acquire_path(std::string_view path, std::chrono::nanoseconds timeout, AcquireOptions& options);
+
+  spi::Core* core_;
+};
+
+// Opens a store by its URL.
+//   memory:                 inside this process; each open() is a lock table of its own
+//   memory:?max_locks=N     with room for about N locks at once (default 16,000,000); more is `exhausted`
+// Throws invalid_argument for a malformed URL or an unknown option, unsupported for a store that is not there.
+Locker open(std::string_view url, OpenOptions options = {});
+
+}  // namespace hierlock

@@ -1,0 +1,88 @@
+// Backend: what a store implements. It does one thing: grant a whole plan or nothing.
+//
+// Everything else (targets, plans, handles, events, counting, fork) is written once above it. Implementations are
+// thread-safe; exceptions are hierlock::Error.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include <hierlock/error.h>
+#include <hierlock/options.h>
+#include <hierlock/snapshot.h>
+#include <hierlock/spi/plan.h>
+
+namespace hierlock::spi {
+
+class Core;  // a Backend and what every Locker has around it; private to the library
+
+// A backend's own number for an owner; 0 means "the default one": the calling thread, or the handle (OpenOptions::owners).
+struct OwnerId {
+  std::uint64_t value = 0;
+  friend bool operator==(OwnerId, OwnerId) = default;
+};
+
+// A granted plan. `id` and `extra` are the backend's; the rest of the library only carries them.
+struct Grant {
+  std::uint64_t id = 0;
+  std::int64_t fence = 0;
+};
+
+// Told by a backend while a request waits; all calls come from the waiting thread.
+class WaitObserver {
+ public:
+  virtual ~WaitObserver() = default;
+  // The request waits now, or still; `blocked_by` says who stands in the way. Returns how long to wait before
+  // calling again.
+  virtual std::chrono::nanoseconds waiting(std::string_view owner, std::string_view blocked_by) noexcept = 0;
+};
+
+struct Request {
+  const Plan& plan;
+  // On the steady clock. None: for ever. Not after now: do not wait.
+  std::optional<std::chrono::steady_clock::time_point> deadline{};
+  bool no_wait = false;
+  const std::stop_token* cancel = nullptr;
+  OwnerId owner{};
+  std::string_view note{};
+  WaitObserver* observer = nullptr;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual Capabilities capabilities() const = 0;
+
+  // Grants the plan, or throws and leaves nothing behind. A conflict with no_wait is `busy`, otherwise `timeout`.
+  virtual Grant acquire(const Request& request) = 0;
+
+  // As Lock::extend says. Returns the grant as it is afterwards. On `deadlock` the grant is gone.
+  virtual Grant extend(const Grant& grant, const Request& request) = 0;
+
+  // Never throws, never blocks for more than 1 s. A grant is released at most once.
+  virtual void release(const Grant& grant) noexcept = 0;
+
+  // As Lock::give_to says. Returns the grant as it is afterwards.
+  virtual Grant give(const Grant& grant, OwnerId to) = 0;
+
+  // True while the grant is certainly held. No I/O.
+  virtual bool held(const Grant& grant) const noexcept = 0;
+  // Triggered when it is lost. May allocate.
+  virtual std::stop_token lost(const Grant& grant) = 0;
+
+  virtual OwnerId make_owner(std::string_view name) = 0;
+  virtual void drop_owner(OwnerId owner) noexcept = 0;
+
+  virtual Snapshot snapshot() const = 0;
+
+  // True when no grant is outstanding: the backend of a destroyed Locker is kept until then.
+  virtual bool idle() const noexcept = 0;
+};
+
+}  // namespace hierlock::spi

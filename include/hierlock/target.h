@@ -1,0 +1,99 @@
+// Target: what is asked for. A value: copy it, keep it, compare it, use it from any thread.
+//
+//     Target t = "u1/a1/r1";              a path: user u1, its account a1, its resource r1; exclusive
+//     shared("u1/a1")                     the same kind of thing, held shared
+//     named("token-refresh")              a name: a space of its own, no hierarchy
+//     slots("import", 3)                  a counted lock: at most 3 holders at once
+//
+// Preparing a Target once and acquiring it many times saves the parsing; a plain string does as well.
+//
+// Paths have 1 to 8 segments of valid UTF-8 without NUL, each 1 to 255 bytes long, compared byte by byte. In text,
+// segments are separated by `/`; inside a segment `/` is written `%2F` and `%` is written `%25` (any `%HH` is read).
+// Names have 1 to 4,096 bytes of valid UTF-8 without NUL. Anything else throws Error(invalid_argument) with a
+// message that names the offending character or length, before any store is touched (H7).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace hierlock {
+
+inline constexpr std::size_t max_depth = 8;
+inline constexpr std::size_t max_segment_bytes = 255;
+inline constexpr std::size_t max_name_bytes = 4096;
+inline constexpr std::uint32_t max_slots = 1'000'000;
+
+// Paths, names and slots never meet: `named("u1")`, `slots("u1", 1)` and the path `u1` are three locks.
+enum class Space : std::uint8_t { path, name, slots };
+
+std::string_view to_string(Space space) noexcept;
+
+class Target {
+ public:
+  // Reads a path in its text form. Implicit on purpose: acquire("u1/a1/r1").
+  Target(std::string_view path);  // NOLINT(google-explicit-constructor)
+  Target(const char* path) : Target(std::string_view(path)) {}
+  Target(const std::string& path) : Target(std::string_view(path)) {}
+
+  // A path from raw segments; nothing needs escaping: Target::path({"u1", "a/1"}).
+  static Target path(std::span<const std::string_view> segments);
+  static Target path(std::initializer_list<std::string_view> segments);
+
+  // Reads what str() prints: `u1/a1`, `shared u1/a1`, `named "x"`, `shared named "x"`, `slots "import" 3`.
+  static Target parse(std::string_view text);
+
+  // One line of text; parse(t.str()) == t for every target.
+  std::string str() const;
+
+  Space space() const noexcept { return space_; }
+  bool is_shared() const noexcept { return shared_; }
+  std::uint32_t slot_count() const noexcept { return slots_; }  // 0 unless space() is slots
+
+  // Number of segments; 1 for names and slots.
+  std::size_t depth() const noexcept { return depth_; }
+  // The raw bytes of segment `level` (0 is the root), unescaped.
+  std::string_view segment(std::size_t level) const noexcept;
+
+  // The canonical key bytes of the node at `level`: for each segment from the root, its length as 32 bits big-endian,
+  // then its bytes. Two different nodes of one space never have the same key (H3).
+  std::string_view key(std::size_t level) const noexcept { return std::string_view(key_).substr(0, ends_[level]); }
+
+  // A 64-bit hash of key(level) and the space, for lock tables with exact keys. Not a bucket: see plan/buckets.h.
+  std::uint64_t hash(std::size_t level) const noexcept { return hashes_[level]; }
+
+  friend Target shared(Target target);
+  friend Target named(std::string_view name);
+  friend Target slots(std::string_view name, std::uint32_t count);
+
+  // Same space, same key, same mode, same number of slots.
+  friend bool operator==(const Target& a, const Target& b) noexcept {
+    return a.space_ == b.space_ && a.shared_ == b.shared_ && a.slots_ == b.slots_ && a.key_ == b.key_;
+  }
+
+ private:
+  Target() = default;
+
+  std::string key_;
+  std::array<std::uint64_t, max_depth> hashes_{};
+  std::array<std::uint16_t, max_depth> ends_{};
+  std::uint32_t slots_ = 0;
+  std::uint8_t depth_ = 0;
+  Space space_ = Space::path;
+  bool shared_ = false;
+};
+
+// The same target, held shared instead of exclusive. Slots cannot be shared: invalid_argument.
+Target shared(Target target);
+inline Target shared(std::string_view path) { return shared(Target(path)); }
+inline Target shared(const char* path) { return shared(Target(path)); }
+
+Target named(std::string_view name);
+// At most `count` (1 to max_slots) holders of this name at once.
+Target slots(std::string_view name, std::uint32_t count);
+
+}  // namespace hierlock

@@ -1,0 +1,34 @@
+// Buckets: the striped stores' keys (H3). A node becomes a row (level, bucket); two nodes may share a row.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <hierlock/spi/plan.h>
+
+namespace hierlock::plan {
+
+inline constexpr std::uint32_t default_buckets = 10'000'000;
+
+// FNV-1a, 32 bits.
+constexpr std::uint32_t fnv1a(std::string_view bytes) noexcept {
+  std::uint32_t hash = 2166136261u;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619u;
+  return hash;
+}
+
+constexpr std::uint32_t bucket_of(std::string_view key, std::uint32_t buckets) noexcept { return fnv1a(key) % buckets; }
+
+struct Row {
+  std::uint8_t level = 0;
+  std::uint32_t bucket = 0;
+  Mode mode = Mode::X;  // S or X only: rows have no intention modes
+  friend bool operator==(const Row&, const Row&) = default;
+};
+
+// The rows of a plan of paths in the one order that cannot deadlock: by (level, bucket), never by id, because the rows
+// are what is locked (H5). Rows that several nodes share appear once, in the strongest mode.
+std::vector<Row> rows_of(const spi::Plan& plan, std::uint32_t buckets);
+
+}  // namespace hierlock::plan
