@@ -1,0 +1,36 @@
+# Headers, library, tool, and what find_package and pkg-config need to find them. Nothing in the installed tree names the
+# prefix, so that it can be moved.
+include(CMakePackageConfigHelpers)
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/hierlock")
+
+install(TARGETS hierlock EXPORT hierlockTargets
+  FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+  INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(EXPORT hierlockTargets NAMESPACE hierlock:: DESTINATION "${package_dir}")
+
+configure_package_config_file(cmake/hierlockConfig.cmake.in "${PROJECT_BINARY_DIR}/package/hierlockConfig.cmake"
+  INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a minor version may change the API.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/package/hierlockConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  "${PROJECT_BINARY_DIR}/package/hierlockConfig.cmake" "${PROJECT_BINARY_DIR}/package/hierlockConfigVersion.cmake"
+  DESTINATION "${package_dir}")
+
+file(RELATIVE_PATH HIERLOCK_PC_TO_PREFIX
+  "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}/.")
+string(REGEX REPLACE "/\\.?$" "" HIERLOCK_PC_TO_PREFIX "${HIERLOCK_PC_TO_PREFIX}")
+configure_file(cmake/hierlock.pc.in "${PROJECT_BINARY_DIR}/package/hierlock.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/package/hierlock.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+
+if(TARGET hierlock_tool_cli)
+  if(BUILD_SHARED_LIBS)
+    file(RELATIVE_PATH to_lib "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+    set_target_properties(hierlock_tool_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib}")
+  endif()
+  install(TARGETS hierlock_tool_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -1,0 +1,192 @@
+# Rooms: one target per source folder, so that a forbidden include does not build.
+#
+#   hierlock_room(<name>
+#     [PATH <folder>]           where it is; default: <name>, beside the CMakeLists.txt that calls this
+#     [DEPENDS <room>...]       the rooms whose headers it may include; they must be declared before it
+#     [PRIVATE_LIBS <lib>...]   libraries it uses and does not show, such as a store's client
+#     [SOURCES <file>...]       default: every *.cc of the folder that is not a test
+#     [TOOL <executable>])      not part of the library: a program, whose main() is in the folder's main.cc
+#
+# makes
+#   hierlock_<name>             the room's object files; all rooms but tools together are the library `hierlock`
+#   <name>_test                 its unit tests, if the folder has *_test.cc (one program, one ctest: unit.<name>)
+#   <executable>                for a TOOL, at the top of the build folder
+#
+# A header of a room is included as "<name>/header.h", also from the room itself. That works by a folder
+# <build>/rooms/<name>/ whose only entry is a link `<name>` to the sources: a room gets that folder of its own and of the
+# rooms it DEPENDS on, of no others, and not of those they depend on. So what a room shows in its headers it must be able to
+# show: locker depends on embedded, embedded on engine, and embedded's headers say nothing of the engine's.
+#
+#   hierlock_suite(<name> [PATH <folder>] [SERIAL])   tests against the public headers only: program <name>, ctest <name>
+#   hierlock_own(<target>)                            warnings and the like, for the project's own targets only
+
+function(hierlock_own target)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+    target_compile_options(${target} PRIVATE
+      -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+      -Wold-style-cast -Wcast-align -Wformat=2 -Wimplicit-fallthrough -Wextra-semi
+      # Designated initialisers that leave members at their defaults are how options are written.
+      -Wno-missing-field-initializers)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(${target} PRIVATE -Wduplicated-cond -Wlogical-op)
+    endif()
+    if(HIERLOCK_WARNINGS_AS_ERRORS)
+      target_compile_options(${target} PRIVATE -Werror)
+    endif()
+  endif()
+  target_include_directories(${target} PRIVATE
+    "$<BUILD_INTERFACE:${hierlock_SOURCE_DIR}/include>" "$<BUILD_INTERFACE:${hierlock_BINARY_DIR}/include>")
+  set_target_properties(${target} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
+endfunction()
+
+function(hierlock_room name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PATH;TOOL" "DEPENDS;PRIVATE_LIBS;SOURCES")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "hierlock_room(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT arg_PATH)
+    set(arg_PATH ${name})
+  endif()
+  get_filename_component(folder "${arg_PATH}" ABSOLUTE)
+  if(NOT IS_DIRECTORY "${folder}")
+    add_library(hierlock_${name} INTERFACE)
+    set_property(GLOBAL PROPERTY HIERLOCK_NEEDS_${name} ${name})
+    return()
+  endif()
+
+  file(GLOB found CONFIGURE_DEPENDS "${folder}/*.cc")
+  set(tests ${found})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  if(NOT arg_SOURCES)
+    set(arg_SOURCES ${found})
+    list(FILTER arg_SOURCES EXCLUDE REGEX "(_test|/main)\\.cc$")
+  endif()
+
+  set(view "${hierlock_BINARY_DIR}/rooms/${name}")
+  file(MAKE_DIRECTORY "${view}")
+  file(CREATE_LINK "${folder}" "${view}/${name}" SYMBOLIC)
+
+  # What it may include, and what it must be linked with: the rooms it depends on, and for the latter also theirs.
+  set(views "${view}")
+  set(needs ${name})
+  foreach(room IN LISTS arg_DEPENDS)
+    if(NOT TARGET hierlock_${room})
+      message(FATAL_ERROR "hierlock_room(${name}): DEPENDS on ${room}, which is not declared (yet)")
+    endif()
+    list(APPEND views "${hierlock_BINARY_DIR}/rooms/${room}")
+    get_property(theirs GLOBAL PROPERTY HIERLOCK_NEEDS_${room})
+    list(APPEND needs ${theirs})
+  endforeach()
+  list(REMOVE_DUPLICATES needs)
+  set_property(GLOBAL PROPERTY HIERLOCK_NEEDS_${name} ${needs})
+  set_property(GLOBAL APPEND PROPERTY HIERLOCK_ROOMS ${name})
+
+  # A room of headers only is a room as well.
+  if(arg_SOURCES)
+    add_library(hierlock_${name} OBJECT ${arg_SOURCES})
+    hierlock_own(hierlock_${name})
+    target_include_directories(hierlock_${name} PRIVATE ${views})
+    target_link_libraries(hierlock_${name} PRIVATE Threads::Threads ${arg_PRIVATE_LIBS})
+    if(BUILD_SHARED_LIBS AND NOT arg_TOOL)
+      set_target_properties(hierlock_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    endif()
+  else()
+    add_library(hierlock_${name} INTERFACE)
+  endif()
+  # Read by tests/package/rooms, which tries every include that is allowed and every one that is not.
+  list(JOIN views "\n" text)
+  file(CONFIGURE OUTPUT "${hierlock_BINARY_DIR}/rooms/${name}.views" CONTENT "${text}\n" @ONLY)
+
+  if(arg_TOOL)
+    set(objects hierlock_${name})
+    set(libraries hierlock ${arg_PRIVATE_LIBS})
+    if(EXISTS "${folder}/main.cc")
+      add_executable(hierlock_tool_${name} "${folder}/main.cc")
+      hierlock_own(hierlock_tool_${name})
+      target_include_directories(hierlock_tool_${name} PRIVATE ${views})
+      target_link_libraries(hierlock_tool_${name} PRIVATE ${objects} ${libraries})
+      set_target_properties(hierlock_tool_${name} PROPERTIES
+        OUTPUT_NAME ${arg_TOOL} RUNTIME_OUTPUT_DIRECTORY "${hierlock_BINARY_DIR}")
+    endif()
+  else()
+    list(TRANSFORM needs PREPEND hierlock_ OUTPUT_VARIABLE objects)
+    set(libraries ${arg_PRIVATE_LIBS})
+    set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_ROOMS ${name})
+    set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_LIBS ${arg_PRIVATE_LIBS})
+  endif()
+
+  if(HIERLOCK_BUILD_TESTS AND tests)
+    # With the objects it needs, not the whole library: a change in the engine does not relink the tests of the plan.
+    hierlock_test_program(${name}_test unit.${name} unit ${tests})
+    target_include_directories(${name}_test PRIVATE ${views})
+    target_link_libraries(${name}_test PRIVATE ${objects} ${libraries})
+  endif()
+endfunction()
+
+function(hierlock_suite name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "PATH" "")
+  if(NOT arg_PATH)
+    set(arg_PATH ${name})
+  endif()
+  get_filename_component(folder "${arg_PATH}" ABSOLUTE)
+  file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
+  hierlock_test_program(${name} ${name} ${name} ${sources})
+  target_include_directories(${name} PRIVATE "${folder}")
+  target_link_libraries(${name} PRIVATE hierlock::hierlock)
+  if(arg_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
+endfunction()
+
+# One gtest program as one ctest: a process per test case costs more than most cases do. The cases are counted from the
+# XML that each program leaves in <build>/test-results/<ctest name>.xml.
+function(hierlock_test_program target test label)
+  find_package(GTest REQUIRED)
+  add_executable(${target} ${ARGN})
+  hierlock_own(${target})
+  target_link_libraries(${target} PRIVATE GTest::gtest_main Threads::Threads)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${hierlock_BINARY_DIR}/tests")
+  if(NOT TARGET hierlock_test_pch)
+    # Compiled once for all test programs, which therefore must be compiled with the same flags.
+    file(CONFIGURE OUTPUT "${hierlock_BINARY_DIR}/test_pch.cc" CONTENT "")
+    add_library(hierlock_test_pch OBJECT "${hierlock_BINARY_DIR}/test_pch.cc")
+    hierlock_own(hierlock_test_pch)
+    target_link_libraries(hierlock_test_pch PRIVATE GTest::gtest Threads::Threads)
+    target_precompile_headers(hierlock_test_pch PRIVATE
+      <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <map> <memory> <mutex> <optional> <random> <set>
+      <stop_token> <string> <string_view> <thread> <unordered_map> <vector>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM hierlock_test_pch)
+  add_test(NAME ${test} COMMAND ${target} --gtest_brief=1)
+  set_tests_properties(${test} PROPERTIES
+    LABELS ${label} TIMEOUT 900
+    ENVIRONMENT "GTEST_OUTPUT=xml:${hierlock_BINARY_DIR}/test-results/${test}.xml")
+endfunction()
+
+# The library `hierlock`, of all rooms declared so far that are not tools.
+function(hierlock_library)
+  get_property(rooms GLOBAL PROPERTY HIERLOCK_LIBRARY_ROOMS)
+  get_property(libs GLOBAL PROPERTY HIERLOCK_LIBRARY_LIBS)
+  add_library(hierlock)
+  add_library(hierlock::hierlock ALIAS hierlock)
+  list(TRANSFORM rooms PREPEND hierlock_ OUTPUT_VARIABLE objects)
+  foreach(object IN LISTS objects)
+    get_target_property(kind ${object} TYPE)
+    if(kind STREQUAL "OBJECT_LIBRARY")
+      target_sources(hierlock PRIVATE $<TARGET_OBJECTS:${object}>)
+    endif()
+  endforeach()
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${hierlock_SOURCE_DIR}/include/*.h")
+  target_sources(hierlock PUBLIC FILE_SET HEADERS
+    BASE_DIRS "${hierlock_SOURCE_DIR}/include" "${hierlock_BINARY_DIR}/include"
+    FILES ${headers} "${hierlock_BINARY_DIR}/include/hierlock/version.h")
+  target_compile_features(hierlock PUBLIC cxx_std_20)
+  target_link_libraries(hierlock PUBLIC Threads::Threads PRIVATE ${libs})
+  set_target_properties(hierlock PROPERTIES
+    LINKER_LANGUAGE CXX
+    VERSION ${hierlock_VERSION}
+    # Before 1.0 a minor version may change the ABI.
+    SOVERSION ${hierlock_VERSION_MAJOR}.${hierlock_VERSION_MINOR}
+    # `all_verify_interface_header_sets` compiles each public header alone.
+    VERIFY_INTERFACE_HEADER_SETS ${HIERLOCK_BUILD_TESTS})
+endfunction()
