@@ -19,7 +19,6 @@
 #include <functional>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <hierlock/locker.h>
@@ -28,6 +27,7 @@ namespace hierlock {
 
 // How long LockManager waits, and how it polls where it has to (M2).
 struct AwaitOptions {
+  // Infinity waits for ever. Not a number and less than zero are invalid_argument, for the delays too.
   std::chrono::duration<double> timeout{600.0};
   std::chrono::duration<double> initial_delay{1.0};
   std::chrono::duration<double> max_delay{30.0};
@@ -49,27 +49,33 @@ class LockManager {
   // The Locker must outlive the manager. Throws invalid_argument for an empty name or a parallelism of 0.
   LockManager(Locker& locker, std::string name, std::uint32_t parallelism, PollingEnvironment environment = {});
 
-  // Takes a slot, or throws Error(timeout). Tries at least once, whatever the timeout. The slot belongs to the calling
-  // thread until release_lock(); a thread may take several. invalid_argument for a negative timeout or delay.
+  // Takes a slot, or throws Error(timeout) that names the lock and how long it waited. Tries at least once, whatever
+  // the timeout. While polling, the last pause is not cut short: it may end later than the timeout by one pause (M2).
+  // The slot belongs to the calling thread until release_lock(); a thread may take several.
   void await_lock(const AwaitOptions& options = {});
 
-  // Gives back the slot that this thread took last. If it has none: false, or with `raise_exception` Error(lost).
+  // Gives back the slot that this thread took last. If it has none, or the store took it away meanwhile: false, or with
+  // `raise_exception` Error(lost). Slots of lock() are not among them: they have their own handle.
   bool release_lock(bool raise_exception = false);
 
   // A slot as a scoped Lock, released on every way out.
   [[nodiscard]] Lock lock(const AwaitOptions& options = {});
 
  private:
+  struct Held {
+    std::uint64_t by;  // the thread's number
+    Lock lock;
+  };
+
+  Lock queue(std::chrono::duration<double> timeout);
+  Lock poll(const AwaitOptions& options);
+
   Locker& locker_;
   const Target target_;
   const PollingEnvironment environment_;
 
-  struct Held {
-    std::thread::id by;
-    Lock lock;
-  };
-  std::mutex mutex_;  // guards held_; never held while waiting for a slot
-  std::vector<Held> held_;
+  std::mutex mutex_;        // guards held_; never held while waiting for a slot or giving one back
+  std::vector<Held> held_;  // in the order they were taken
 };
 
 }  // namespace hierlock

@@ -6,16 +6,14 @@
 // Meets Lockable, TimedLockable, and SharedTimedLockable. Where the store cannot hold this target shared, the
 // constructor says so if `Sharing::required` is asked for, and lock_shared() throws Error(unsupported) otherwise.
 //
-// As with std::mutex, the thread that locks is the thread that unlocks, and locking twice is an error: here a
-// thrown Error(deadlock), not a hang. lock() may throw any Error; unlock() never throws, and unlocking what this
-// thread has not locked does nothing.
+// As with std::shared_mutex, the thread that locks is the thread that unlocks, and a thread that waits for its own lock
+// would hang: here it is a thrown Error(deadlock), whatever the owners of the Locker. A thread may lock shared several
+// times. lock() may throw any Error; unlock() never throws, and unlocking what this thread has not locked does nothing.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <mutex>
-#include <optional>
-#include <thread>
 #include <vector>
 
 #include <hierlock/locker.h>
@@ -26,7 +24,8 @@ class Mutex {
  public:
   enum class Sharing : std::uint8_t { if_possible, required };
 
-  // The Locker must outlive the Mutex. The target must be exclusive and not slots: otherwise invalid_argument.
+  // The Locker must outlive the Mutex. The target must be exclusive and not slots: otherwise invalid_argument. With
+  // Sharing::required, `unsupported` if the store cannot hold it shared; where only the store can tell, it is asked.
   Mutex(Locker& locker, Target target, Sharing sharing = Sharing::if_possible);
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
@@ -41,7 +40,8 @@ class Mutex {
   }
   template <class Clock, class Duration>
   bool try_lock_until(const std::chrono::time_point<Clock, Duration>& deadline) {
-    return try_lock_for(deadline - Clock::now());
+    const auto now = Clock::now();
+    return deadline <= now ? try_lock() : try_lock_for(deadline - now);
   }
   void unlock() noexcept;
 
@@ -53,7 +53,8 @@ class Mutex {
   }
   template <class Clock, class Duration>
   bool try_lock_shared_until(const std::chrono::time_point<Clock, Duration>& deadline) {
-    return try_lock_shared_for(deadline - Clock::now());
+    const auto now = Clock::now();
+    return deadline <= now ? try_lock_shared() : try_lock_shared_for(deadline - now);
   }
   void unlock_shared() noexcept;
 
@@ -61,27 +62,33 @@ class Mutex {
   std::int64_t fence() const;
 
  private:
-  // Standard durations may be hours::max(): anything over a century is a century.
+  // Standard durations may be hours::max(): anything over a century is a century. Not a number is no wait.
   template <class Rep, class Period>
   static std::chrono::nanoseconds clamp(const std::chrono::duration<Rep, Period>& wait) {
     using Century = std::chrono::duration<double, std::ratio<3'155'760'000>>;
     if (std::chrono::duration_cast<Century>(wait) >= Century(1)) return std::chrono::hours(876'600);
-    if (wait <= wait.zero()) return std::chrono::nanoseconds::zero();
+    if (!(wait > wait.zero())) return std::chrono::nanoseconds::zero();
     return std::chrono::ceil<std::chrono::nanoseconds>(wait);
   }
+
+  struct Held {
+    std::uint64_t by;  // the thread's number
+    Lock lock;
+  };
+
   bool try_exclusive(std::chrono::nanoseconds wait);
   bool try_shared(std::chrono::nanoseconds wait);
+  // Throws Error(deadlock) if this thread would wait for itself.
+  void refuse_self_wait(const Target& wanted) const;
+  void keep(std::vector<Held>& held, Lock lock);
+  void drop(std::vector<Held>& held) noexcept;
 
   Locker& locker_;
   const Target exclusive_;
-  std::optional<Target> shared_;  // none: cannot be held shared here
+  const Target shared_;
 
-  struct Held {
-    std::thread::id by;
-    Lock lock;
-  };
-  mutable std::mutex mutex_;  // guards what follows; never held while waiting for a lock
-  std::vector<Held> held_;
+  mutable std::mutex mutex_;  // guards what follows; never held while waiting for a lock or releasing one
+  std::vector<Held> held_;    // more than one only if the store took the earlier ones away
   std::vector<Held> held_shared_;
 };
 
