@@ -93,10 +93,6 @@ function(hierlock_room name)
   else()
     add_library(hierlock_${name} INTERFACE)
   endif()
-  # Read by tests/package/rooms, which tries every include that is allowed and every one that is not.
-  list(JOIN views "\n" text)
-  file(CONFIGURE OUTPUT "${hierlock_BINARY_DIR}/rooms/${name}.views" CONTENT "${text}\n" @ONLY)
-
   if(arg_TOOL)
     set(objects hierlock_${name})
     set(libraries hierlock ${arg_PRIVATE_LIBS})
