@@ -20,6 +20,10 @@ constexpr std::uint32_t fnv1a(std::string_view bytes) noexcept {
 
 constexpr std::uint32_t bucket_of(std::string_view key, std::uint32_t buckets) noexcept { return fnv1a(key) % buckets; }
 
+// How a row is held for a node held in `mode`. Rows have no intention modes: what only announces is S. That is why S on
+// an inner node does not exclude writers below it on such a store (B10).
+constexpr Mode row_mode(Mode mode) noexcept { return mode == Mode::X ? Mode::X : Mode::S; }
+
 struct Row {
   std::uint8_t level = 0;
   std::uint32_t bucket = 0;
@@ -28,7 +32,8 @@ struct Row {
 };
 
 // The rows of a plan of paths in the one order that cannot deadlock: by (level, bucket), never by id, because the rows
-// are what is locked (H5). Rows that several nodes share appear once, in the strongest mode.
+// are what is locked (H5). Rows that several nodes share appear once, in the strongest mode. Throws invalid_argument
+// for 0 buckets and unsupported if the plan holds a name or slots.
 std::vector<Row> rows_of(const spi::Plan& plan, std::uint32_t buckets);
 
 }  // namespace hierlock::plan

@@ -17,15 +17,15 @@ namespace hierlock::spi {
 
 // One node to hold. The views point into the Targets (or the PathText) the plan was made from.
 struct Step {
-  std::string_view key;        // canonical key bytes from the root down to this node
-  std::string_view segment;    // the node's own segment, raw: the tail of `key`
-  std::uint64_t hash = 0;      // Target::hash of this node
-  std::int32_t parent = -1;    // index of the parent's step in the same plan; -1 for a root
-  std::uint32_t slots = 0;     // capacity, for a slots node; otherwise 0
+  std::string_view key;      // canonical key bytes from the root down to this node
+  std::string_view segment;  // the node's own segment, raw: the tail of `key`
+  std::uint64_t hash = 0;    // Target::hash of this node
+  std::int32_t parent = -1;  // index of the parent's step in the same plan; -1 for a root
+  std::uint32_t slots = 0;   // capacity, for a slots node; otherwise 0
   std::uint8_t level = 0;
   Space space = Space::path;
   Mode mode = Mode::X;
-  bool asked = false;          // a target itself, not merely an ancestor of one
+  bool asked = false;  // a target itself, not merely an ancestor of one
 };
 
 // The canonical order of exact stores: by space, then by key bytes. Ancestors come before descendants, since a
@@ -46,7 +46,8 @@ class PathText {
   std::uint64_t hash(std::size_t level) const noexcept { return hashes_[level]; }
 
  private:
-  std::array<char, max_depth * (max_segment_bytes + 4)> key_;  // only the first ends_[depth_-1] bytes are written
+  // Only the first ends_[depth_-1] bytes mean anything. The rest of the room: bytes are stored eight at a time.
+  std::array<char, max_depth*(max_segment_bytes + 4) + 16> key_;
   std::array<std::uint64_t, max_depth> hashes_;
   std::array<std::uint16_t, max_depth> ends_;
   std::size_t depth_ = 0;
