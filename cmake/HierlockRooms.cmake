@@ -23,7 +23,7 @@
 function(hierlock_own target)
   if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     target_compile_options(${target} PRIVATE
-      -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+      -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
       -Wold-style-cast -Wcast-align -Wformat=2 -Wimplicit-fallthrough -Wextra-semi
       # Designated initialisers that leave members at their defaults are how options are written.
       -Wno-missing-field-initializers)
@@ -153,6 +153,10 @@ function(hierlock_test_program target test label)
       <stop_token> <string> <string_view> <thread> <unordered_map> <vector>)
   endif()
   target_precompile_headers(${target} REUSE_FROM hierlock_test_pch)
+  if(NOT TARGET hierlock_tests)
+    add_custom_target(hierlock_tests)  # all test programs, without what only other tests need
+  endif()
+  add_dependencies(hierlock_tests ${target})
   add_test(NAME ${test} COMMAND ${target} --gtest_brief=1)
   set_tests_properties(${test} PROPERTIES
     LABELS ${label} TIMEOUT 900

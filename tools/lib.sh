@@ -1,0 +1,127 @@
+# Shared by ./quickstart and ./test: packages, configuring, building, reading test results. Sourced, never run.
+# shellcheck shell=bash
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+jobs=${HIERLOCK_JOBS:-$(nproc)}
+in_ci=no
+if [[ ${CI:-} == true || ${CI:-} == 1 ]]; then in_ci=yes; fi
+
+say() { printf '== %s\n' "$*"; }
+die() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+
+# --- packages ---------------------------------------------------------------------------------------------------------
+
+installed_something=no
+
+# ensure_packages GROUP...: installs the missing ones of tools/packages, and touches apt only if there are any.
+ensure_packages() {
+  local group name missing=() as_root=()
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say "not a Debian system: going on with what is installed (tools/packages lists what is needed)"
+    return 0
+  fi
+  for group in "$@"; do
+    for name in $(sed -n "s/^$group: *//p" tools/packages); do
+      if [[ $(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null) != installed ]]; then missing+=("$name"); fi
+    done
+  done
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+
+  if [[ $(id -u) -ne 0 ]]; then
+    command -v sudo >/dev/null ||
+      die "needs these Debian packages, and you are neither root nor have sudo. Ask for: apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing Debian packages${as_root[*]:+ with sudo}: ${missing[*]}"
+  # The package lists may be absent or too old to fetch from; only then are they updated.
+  apt_install "${missing[@]}" 2>/dev/null || {
+    say "updating the package lists"
+    "${as_root[@]}" apt-get -qq update || die "apt-get update failed"
+    apt_install "${missing[@]}" || die "could not install: ${missing[*]}"
+  }
+  installed_something=yes
+}
+
+apt_install() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "$@" >/dev/null
+}
+
+# --- building ---------------------------------------------------------------------------------------------------------
+
+# configure PRESET [ARGS...]: only when something that ninja does not watch has changed; ninja watches the rest.
+configure() {
+  local preset=$1 stamp=build/$1/configured.stamp now
+  shift
+  now="$* $(cksum <CMakePresets.json)"
+  if [[ $installed_something == no && -f build/$preset/build.ninja && -f $stamp && $(<"$stamp") == "$now" ]]; then
+    return 0
+  fi
+  rm -f "$stamp"
+  cmake --preset "$preset" "$@" >"build/$preset.configure.log" 2>&1 || {
+    cat "build/$preset.configure.log" >&2
+    return 1
+  }
+  printf '%s\n' "$now" >"$stamp"
+}
+
+# build PRESET [TARGET...]
+build() {
+  local preset=$1 quiet=()
+  shift
+  # A terminal gets ninja's moving line, a log only what went wrong.
+  if [[ ! -t 1 ]]; then quiet=(-- --quiet); fi
+  cmake --build --preset "$preset" -j "$jobs" ${1:+--target "$@"} "${quiet[@]}"
+}
+
+# --- test results -----------------------------------------------------------------------------------------------------
+
+# run_ctest PRESET ARGS...: runs, and sets passed, failed and skipped. A gtest program counts with each of its cases, any
+# other test as one. Returns 0 even if tests fail: the counts say it.
+run_ctest() {
+  local preset=$1 results=build/$1/test-results status=0 name state xml total bad left_out wrapper=()
+  shift
+  passed=0 failed=0 skipped=0
+  rm -rf "$results"
+  mkdir -p "$results"
+  # The thread sanitizer of gcc 12 does not start on kernels that randomise addresses by more bits than it knows.
+  # Not every container allows turning it off.
+  if [[ $preset == tsan ]] && setarch -R true 2>/dev/null; then wrapper=(setarch -R); fi
+  "${wrapper[@]}" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+    --output-junit "$root/$results/ctest.junit" "$@" || status=$?
+
+  if [[ -f $results/ctest.junit ]]; then
+    while read -r name state; do
+      xml=$results/$name.xml
+      if [[ -f $xml ]]; then
+        total=$(sed -n 's/^<testsuites tests="\([0-9]*\)".*/\1/p' "$xml")
+        bad=$(sed -n 's/^<testsuites .* failures="\([0-9]*\)".*/\1/p' "$xml")
+        left_out=$(grep -cE '<testcase .*(result="skipped"|status="notrun")' "$xml" || true)
+        # Failed as a whole with no case failed: a sanitizer's report, a crash at exit, a timeout.
+        if [[ $state == fail && $bad -eq 0 ]]; then
+          bad=1
+          total=$((total + 1))
+        fi
+        passed=$((passed + total - bad - left_out))
+        failed=$((failed + bad))
+        skipped=$((skipped + left_out))
+        if [[ $left_out -gt 0 ]]; then
+          sed -nE 's/.*<testcase name="([^"]*)".*(result="skipped"|status="notrun").* classname="([^"]*)".*/SKIPPED \3.\1/p' "$xml"
+        fi
+      elif [[ $state == run ]]; then
+        passed=$((passed + 1))
+      elif [[ $state == fail ]]; then
+        failed=$((failed + 1))
+      else
+        skipped=$((skipped + 1))
+        echo "SKIPPED $name"
+      fi
+    done < <(sed -nE 's/.*<testcase name="([^"]*)".* status="([^"]*)".*/\1 \2/p' "$results/ctest.junit")
+  fi
+  if [[ $status -ne 0 && $failed -eq 0 ]]; then failed=1; fi
+}
