@@ -91,6 +91,7 @@ class Target {
 Target shared(Target target);
 inline Target shared(std::string_view path) { return shared(Target(path)); }
 inline Target shared(const char* path) { return shared(Target(path)); }
+inline Target shared(const std::string& path) { return shared(Target(path)); }
 
 Target named(std::string_view name);
 // At most `count` (1 to max_slots) holders of this name at once.
