@@ -26,7 +26,7 @@ constexpr std::uint64_t every_byte(char byte) noexcept { return 0x01010101010101
 // The offset in `text`, which starts at a segment, of the byte that became byte number `unescaped` of the segment.
 std::size_t escaped_offset(std::string_view text, std::size_t unescaped) noexcept {
   std::size_t at = 0;
-  for (; unescaped > 0 && at < text.size(); --unescaped) at += text[at] == '%' ? 3 : 1;
+  for (; unescaped > 0 && at < text.size(); --unescaped) at += text[at] == '%' ? 3u : 1u;
   return at;
 }
 

@@ -130,8 +130,8 @@ std::string describe_key(Space space, std::string_view key) {
     const std::string_view segment = cut_segment();
     // Keys may come out of memory that another process damaged: whatever the bytes are, they are told.
     if (segment.empty() || (space != Space::path && !key.empty())) return "malformed key " + plan::excerpt(whole);
-    if (space == Space::name) return "named " + plan::quoted(segment);
-    if (space == Space::slots) return "slots " + plan::quoted(segment);
+    if (space == Space::name) return "named " + plan::quote(segment);
+    if (space == Space::slots) return "slots " + plan::quote(segment);
     if (!text.empty()) text += '/';
     plan::append_to_text(text, segment);
   } while (!key.empty());

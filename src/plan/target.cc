@@ -107,10 +107,10 @@ std::string Target::str() const {
       plan::escape_keyword(text);
       break;
     case Space::name:
-      text = "named " + plan::quoted(segment(0));
+      text = "named " + plan::quote(segment(0));
       break;
     case Space::slots:
-      text = "slots " + plan::quoted(segment(0)) + " " + std::to_string(slots_);
+      text = "slots " + plan::quote(segment(0)) + " " + std::to_string(slots_);
       break;
   }
   return shared_ ? "shared " + text : text;

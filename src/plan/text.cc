@@ -68,7 +68,7 @@ bool unshowable(std::string_view character) noexcept {
          (point >= 0x2066 && point <= 0x2069) || point == 0xFEFF;  // direction isolates, byte order mark
 }
 
-std::string quoted(std::string_view bytes) {
+std::string quote(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size() + 2);
   out += '"';
@@ -78,11 +78,11 @@ std::string quoted(std::string_view bytes) {
 }
 
 std::string excerpt(std::string_view bytes, std::size_t limit) {
-  if (bytes.size() <= limit) return quoted(bytes);
+  if (bytes.size() <= limit) return quote(bytes);
   std::size_t cut = limit;
   // Not in the middle of a character; a valid one has at most 3 bytes after its first.
   for (int back = 0; back < 3 && cut > 0 && (byte_at(bytes, cut) & 0xC0) == 0x80; ++back) --cut;
-  return quoted(bytes.substr(0, cut)) + "… (" + std::to_string(bytes.size()) + " bytes)";
+  return quote(bytes.substr(0, cut)) + "… (" + std::to_string(bytes.size()) + " bytes)";
 }
 
 std::optional<std::string> read_quoted(std::string_view& text, std::string& why) {

@@ -20,12 +20,12 @@ std::size_t find_invalid_utf8(std::string_view bytes) noexcept;
 bool unshowable(std::string_view character) noexcept;
 
 // In double quotes, `"` and `\` after a backslash, what cannot be shown as `\xHH`. Inverse: read_quoted.
-std::string quoted(std::string_view bytes);
+std::string quote(std::string_view bytes);
 
 // The same for messages: cut after `limit` bytes, with the whole length told.
 std::string excerpt(std::string_view bytes, std::size_t limit = 60);
 
-// Reads what quoted() prints from the start of `text`, which begins with `"`, and cuts it off. None, with `why` set, if
+// Reads what quote() prints from the start of `text`, which begins with `"`, and cuts it off. None, with `why` set, if
 // it is malformed.
 std::optional<std::string> read_quoted(std::string_view& text, std::string& why);
 
