@@ -21,7 +21,9 @@ constexpr std::uint64_t zero_bytes(std::uint64_t word) noexcept {
   return (word - 0x0101010101010101) & ~word & 0x8080808080808080;
 }
 
-constexpr std::uint64_t every_byte(char byte) noexcept { return 0x0101010101010101 * static_cast<unsigned char>(byte); }
+constexpr std::uint64_t every_byte(char byte) noexcept {
+  return std::uint64_t{0x0101010101010101} * static_cast<unsigned char>(byte);
+}
 
 // The offset in `text`, which starts at a segment, of the byte that became byte number `unescaped` of the segment.
 std::size_t escaped_offset(std::string_view text, std::size_t unescaped) noexcept {
