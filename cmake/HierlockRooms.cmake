@@ -31,7 +31,7 @@ function(hierlock_own target)
       target_compile_options(${target} PRIVATE -Wduplicated-cond -Wlogical-op)
       if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
         # gcc 12 warns of std::string's own operator+ once it is inlined (gcc bug 105329, and others of its kind).
-        target_compile_options(${target} PRIVATE -Wno-restrict -Wno-array-bounds)
+        target_compile_options(${target} PRIVATE -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
       endif()
     endif()
     if(HIERLOCK_WARNINGS_AS_ERRORS)
