@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <stop_token>
 #include <utility>
 
@@ -34,8 +35,10 @@ class Owner {
  private:
   friend class Locker;
   friend class Lock;
-  Owner(spi::Core* core, spi::OwnerId id) : core_(core), id_(id) {}
-  spi::Core* core_ = nullptr;
+  Owner(std::shared_ptr<spi::Core> core, spi::OwnerId id) : core_(std::move(core)), id_(id) {}
+  void drop() noexcept;
+
+  std::shared_ptr<spi::Core> core_;
   spi::OwnerId id_{};
 };
 
@@ -53,9 +56,9 @@ class Lock {
   }
   ~Lock() { release(); }
 
-  // A number that is higher than that of every earlier lock in conflict with this one (B3): the same target, an ancestor
-  // or a descendant, whoever held it. Pass it along with what you write, and refuse what comes with a lower one.
-  // Throws Error(lost) unless held().
+  // A number that is higher than that of every earlier lock in conflict with this one (B3): the same target, an
+  // ancestor or a descendant, whoever held it. Pass it along with what you write, and refuse what comes with a lower
+  // one. Throws Error(lost) unless held().
   std::int64_t fence() const;
 
   // True while the lock is certainly held; without I/O (B4).
@@ -68,8 +71,8 @@ class Lock {
   // Gives the lock back. Never throws, never blocks for more than 1 s; a second release is harmless (B6).
   void release() noexcept;
 
-  // Adds a target to this lock, or turns what it holds shared into exclusive; one release ends all. Afterwards fence() is
-  // a new, higher number. On failure:
+  // Adds a target to this lock, or turns what it holds shared into exclusive; one release ends all. Afterwards fence()
+  // is a new, higher number. The lock's owner asks, whatever options.owner says. On failure:
   //   timeout, busy, cancelled, exhausted, invalid_argument: the lock holds what it held before
   //   deadlock: the whole lock is released, held() is false
   void extend(const Target& target, const AcquireOptions& options = {});
@@ -77,7 +80,7 @@ class Lock {
   // Hands the lock to another owner (of the same Locker), for the next thread or task. If that owner is waiting and the
   // hand-over would close a cycle: Error(deadlock), and the lock stays with the owner it has.
   void give_to(const Owner& owner);
-  // To the calling thread.
+  // To the calling thread (or, with Owners::per_handle, to an owner of its own).
   void give_to_this_thread();
 
  private:

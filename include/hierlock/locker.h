@@ -52,7 +52,8 @@ class Locker {
   }
 
   // Like acquire, but no value for `timeout` and `busy`. Without a timeout: does not wait at all.
-  std::optional<Lock> try_acquire(const Target& target, std::chrono::nanoseconds timeout = {}, AcquireOptions options = {});
+  std::optional<Lock> try_acquire(const Target& target, std::chrono::nanoseconds timeout = {},
+                                  AcquireOptions options = {});
   template <PathLike P>
   std::optional<Lock> try_acquire(const P& path, std::chrono::nanoseconds timeout = {}, AcquireOptions options = {}) {
     return try_acquire_path(std::string_view(path), timeout, options);
@@ -76,8 +77,11 @@ class Locker {
  private:
   friend Locker open(std::string_view url, OpenOptions options);
   explicit Locker(spi::Core* core) noexcept : core_(core) {}
+  spi::Core& core() const;
+  spi::OwnerId owner_of(const AcquireOptions& options) const;
   Lock acquire_path(std::string_view path, const AcquireOptions& options);
-  std::optional<Lock> try_acquire_path(std::string_view path, std::chrono::nanoseconds timeout, AcquireOptions& options);
+  std::optional<Lock> try_acquire_path(std::string_view path, std::chrono::nanoseconds timeout,
+                                       AcquireOptions& options);
 
   spi::Core* core_;
 };

@@ -47,9 +47,7 @@ constexpr Mode strongest(Mode a, Mode b) noexcept {
 constexpr bool covers(Mode held, Mode wanted) noexcept { return strongest(held, wanted) == held; }
 
 // The mode that every ancestor of a node held in `mode` is held in.
-constexpr Mode intention(Mode mode) noexcept {
-  return mode == Mode::X || mode == Mode::IX ? Mode::IX : Mode::IS;
-}
+constexpr Mode intention(Mode mode) noexcept { return mode == Mode::X || mode == Mode::IX ? Mode::IX : Mode::IS; }
 
 constexpr std::string_view to_string(Mode mode) noexcept {
   constexpr std::string_view names[4] = {"IS", "IX", "S", "X"};

@@ -30,17 +30,17 @@ struct AcquireOptions {
 // Something that happened while waiting. Views are valid during the callback only.
 struct Event {
   enum class Kind : std::uint8_t {
-    wait_begins,    // the acquire could not be granted at once
-    wait_goes_on,   // it has been waiting for another OpenOptions::long_wait
-    wait_granted,   // it got what it waited for
-    wait_failed,    // it did not: see `error`
-    refused,        // it failed without waiting (busy, deadlock with itself, exhausted): see `error`
+    wait_begins,   // the acquire could not be granted at once
+    wait_goes_on,  // it has been waiting for another OpenOptions::long_wait
+    wait_granted,  // it got what it waited for
+    wait_failed,   // it did not: see `error`
+    refused,       // it failed without waiting (busy, deadlock with itself, exhausted): see `error`
   };
   Kind kind;
-  std::string_view target;             // what was asked for, as text
-  std::string_view owner;              // who asked
-  std::string_view blocked_by;         // wait_begins, wait_goes_on: who stands in the way, in words
-  std::chrono::nanoseconds waited{};   // since the wait began
+  std::string_view target;            // what was asked for, as text
+  std::string_view owner;             // who asked
+  std::string_view blocked_by;        // wait_begins, wait_goes_on: who stands in the way, in words
+  std::chrono::nanoseconds waited{};  // since the wait began
   std::optional<ErrorKind> error{};
 };
 

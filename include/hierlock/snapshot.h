@@ -17,31 +17,31 @@ namespace hierlock {
 // while the snapshot was taken; when nobody moves, all of it is true at once.
 struct Snapshot {
   struct Party {
-    std::uint64_t owner = 0;    // the same number for everything one owner holds and waits for
-    std::string owner_name;     // `thread 4711`, or what Locker::owner() was given
-    std::int64_t process = 0;   // process id
-    std::string note;           // AcquireOptions::note
+    std::uint64_t owner = 0;   // the same number for everything one owner holds and waits for
+    std::string owner_name;    // `thread 4711`, or what Locker::owner() was given
+    std::int64_t process = 0;  // process id
+    std::string note;          // AcquireOptions::note
   };
   struct Holder {
     Party who;
-    std::string target;               // as text: `u1/a1`, `named "x"`
+    std::string target;  // as text: `u1/a1`, `named "x"`
     Mode mode = Mode::X;
-    bool asked = false;               // a target of its own, not an ancestor held by intention
-    std::int64_t fence = 0;           // 0 while the acquire that holds this is still waiting for the rest
-    std::chrono::nanoseconds age{};   // how long it has been held
+    bool asked = false;              // a target of its own, not an ancestor held by intention
+    std::int64_t fence = 0;          // 0 while the acquire that holds this is still waiting for the rest
+    std::chrono::nanoseconds age{};  // how long it has been held
   };
   struct Waiter {
     Party who;
-    std::string target;                       // the node it is stuck at
-    std::string wanted;                       // the whole request, as text
+    std::string target;  // the node it is stuck at
+    std::string wanted;  // the whole request, as text
     Mode mode = Mode::X;
     std::chrono::nanoseconds age{};           // how long it has waited
-    std::vector<std::uint64_t> blocked_by{};  // owners it waits for: holders and earlier waiters in conflict. Empty for a
-                                              // moment when it is free to go and has not run yet
+    std::vector<std::uint64_t> blocked_by{};  // owners it waits for: holders and earlier waiters in conflict. Empty for
+                                              // a moment when it is free to go and has not run yet
   };
-  std::string store;              // which store, without any password
-  std::vector<Holder> holders;    // sorted by target, then owner
-  std::vector<Waiter> waiters;    // in the order of their queues
+  std::string store;            // which store, without any password
+  std::vector<Holder> holders;  // sorted by target, then owner
+  std::vector<Waiter> waiters;  // in the order of their queues
 
   // True when somebody waits for `target` (the node's text) or for anything, if empty.
   bool anybody_waits(std::string_view target = {}) const;
@@ -50,13 +50,13 @@ struct Snapshot {
 // Counted since the Locker was opened, by this Locker in this process. Monotonic.
 struct Stats {
   struct Kind {
-    std::uint64_t grants = 0;              // acquires and extends that succeeded
-    std::uint64_t waits = 0;               // of all acquires, those that had to wait
-    std::chrono::nanoseconds waited{};     // time spent in those waits, however they ended
+    std::uint64_t grants = 0;           // acquires and extends that succeeded
+    std::uint64_t waits = 0;            // of all acquires, those that had to wait
+    std::chrono::nanoseconds waited{};  // time spent in those waits, however they ended
     std::uint64_t deadlocks = 0;
   };
-  std::array<Kind, 3> by_space{};                             // index: Space. Of an acquire of many: the first target's
-  std::array<std::uint64_t, error_kind_count> failures{};     // index: ErrorKind. `try_` forms count here too
+  std::array<Kind, 3> by_space{};                          // index: Space. Of an acquire of many: the first target's
+  std::array<std::uint64_t, error_kind_count> failures{};  // index: ErrorKind. `try_` forms count here too
 
   const Kind& of(Space space) const { return by_space[static_cast<std::size_t>(space)]; }
   std::uint64_t failed(ErrorKind kind) const { return failures[static_cast<std::size_t>(kind)]; }
@@ -65,17 +65,17 @@ struct Stats {
 
 // What a store can do (B2). Asking for what it cannot do is Error(unsupported), never a weaker lock.
 struct Capabilities {
-  bool shared_inner = false;     // shared on any node of a path; otherwise at the deepest level only
-  bool shared_names = false;     // shared(named(…))
+  bool shared_inner = false;  // shared on any node of a path; otherwise at the deepest level only
+  bool shared_names = false;  // shared(named(…))
   bool slots = false;
-  bool fifo = false;             // first come, first served
-  bool wakes_waiters = false;    // the store wakes a waiter; otherwise the library polls
-  bool extends = false;          // Lock::extend
-  bool deadlock_at_once = false; // found when the cycle closes; otherwise within 2 s
-  bool exact_keys = false;       // no false contention between different targets
-  bool across_processes = false; // excludes other processes of this machine
+  bool fifo = false;              // first come, first served
+  bool wakes_waiters = false;     // the store wakes a waiter; otherwise the library polls
+  bool extends = false;           // Lock::extend
+  bool deadlock_at_once = false;  // found when the cycle closes; otherwise within 2 s
+  bool exact_keys = false;        // no false contention between different targets
+  bool across_processes = false;  // excludes other processes of this machine
   bool across_machines = false;
-  bool leases = false;           // a lock can be lost while its holder lives
+  bool leases = false;  // a lock can be lost while its holder lives
 };
 
 }  // namespace hierlock

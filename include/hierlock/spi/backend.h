@@ -4,6 +4,7 @@
 // thread-safe; exceptions are hierlock::Error.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -21,32 +22,39 @@ namespace hierlock::spi {
 
 class Core;  // a Backend and what every Locker has around it; private to the library
 
-// A backend's own number for an owner; 0 means "the default one": the calling thread, or the handle (OpenOptions::owners).
+// A backend's own number for an owner; 0 means "the default one": the calling thread, or the handle
+// (OpenOptions::owners).
 struct OwnerId {
   std::uint64_t value = 0;
   friend bool operator==(OwnerId, OwnerId) = default;
 };
 
-// A granted plan. `id` and `extra` are the backend's; the rest of the library only carries them.
+// A granted plan. The backend's own; the rest of the library only carries it, and reads the fence.
 struct Grant {
   std::uint64_t id = 0;
   std::int64_t fence = 0;
 };
 
-// Told by a backend while a request waits; all calls come from the waiting thread.
+// A request that waits, as its backend sees it. Asking costs something; nobody has to.
+class Waiting {
+ public:
+  virtual ~Waiting() = default;
+  virtual std::string owner() const = 0;       // who waits
+  virtual std::string blocked_by() const = 0;  // who stands in the way, in words
+};
+
+// Told by a backend, on the waiting thread, when a request starts to wait.
 class WaitObserver {
  public:
   virtual ~WaitObserver() = default;
-  // The request waits now, or still; `blocked_by` says who stands in the way. Returns how long to wait before
-  // calling again.
-  virtual std::chrono::nanoseconds waiting(std::string_view owner, std::string_view blocked_by) noexcept = 0;
+  // Returns how long to wait before calling again.
+  virtual std::chrono::nanoseconds waits(const Waiting& waiting) noexcept = 0;
 };
 
 struct Request {
   const Plan& plan;
-  // On the steady clock. None: for ever. Not after now: do not wait.
-  std::optional<std::chrono::steady_clock::time_point> deadline{};
   bool no_wait = false;
+  std::optional<std::chrono::steady_clock::time_point> deadline{};  // none: for ever
   const std::stop_token* cancel = nullptr;
   OwnerId owner{};
   std::string_view note{};
@@ -59,11 +67,13 @@ class Backend {
 
   virtual Capabilities capabilities() const = 0;
 
-  // Grants the plan, or throws and leaves nothing behind. A conflict with no_wait is `busy`, otherwise `timeout`.
-  virtual Grant acquire(const Request& request) = 0;
+  // Grants the plan. No value when the deadline passed or, with no_wait, when somebody is in the way; every other
+  // failure throws. Unless granted, nothing is left behind.
+  virtual std::optional<Grant> acquire(const Request& request) = 0;
 
-  // As Lock::extend says. Returns the grant as it is afterwards. On `deadlock` the grant is gone.
-  virtual Grant extend(const Grant& grant, const Request& request) = 0;
+  // As Lock::extend says; the grant as it is afterwards. No value as for acquire: the old grant is as it was. On
+  // `deadlock` the old grant is gone.
+  virtual std::optional<Grant> extend(const Grant& grant, const Request& request) = 0;
 
   // Never throws, never blocks for more than 1 s. A grant is released at most once.
   virtual void release(const Grant& grant) noexcept = 0;
@@ -80,6 +90,8 @@ class Backend {
   virtual void drop_owner(OwnerId owner) noexcept = 0;
 
   virtual Snapshot snapshot() const = 0;
+  // How many acquires and extends were granted, by Space of the first step.
+  virtual std::array<std::uint64_t, 3> grants() const = 0;
 
   // True when no grant is outstanding: the backend of a destroyed Locker is kept until then.
   virtual bool idle() const noexcept = 0;

@@ -9,8 +9,8 @@
 namespace hierlock::spi {
 
 struct Url {
-  std::string scheme;  // lower case: `memory`, `mysql`
-  std::string rest;    // between the colon and the question mark, as written
+  std::string scheme;                                        // lower case: `memory`, `mysql`
+  std::string rest;                                          // between the colon and the question mark, as written
   std::vector<std::pair<std::string, std::string>> options;  // in the order written, %HH decoded
 
   // Throws Error(invalid_argument): no scheme, a control character, an option without a name, an option twice.

@@ -1,0 +1,75 @@
+// Engine: the lock table with threads around it. It knows the calling thread, sleeps and wakes, and keeps deadlines.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <hierlock/options.h>
+#include <hierlock/spi/backend.h>
+
+#include "engine/table.h"
+
+namespace hierlock::engine {
+
+class Engine {
+ public:
+  Engine(const Capacity& capacity, Owners owners);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // As spi::Backend says.
+  std::optional<spi::Grant> acquire(const spi::Request& request);
+  std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request);
+  void release(const spi::Grant& grant) noexcept;
+  spi::Grant give(const spi::Grant& grant, spi::OwnerId to);
+  bool held(const spi::Grant& grant) const noexcept;
+  spi::OwnerId make_owner(std::string_view name);
+  void drop_owner(spi::OwnerId owner) noexcept;
+  std::array<std::uint64_t, 3> grants() const;
+
+  const Table& table() const noexcept { return table_; }
+
+ private:
+  // What a thread has of this engine. Only its thread touches it; the counters are read by others.
+  struct Context {
+    std::uint32_t lane = 0;
+    Index owner = none;              // per_thread
+    Index free_record = none;        // records of `owner` that this thread released: a stack
+    std::vector<Index> idle_owners;  // per_handle: owners with nothing held
+    std::array<std::atomic<std::uint64_t>, 3> grants{};
+  };
+  friend class Threads;
+
+  Context& context();
+  Context* known_context() const noexcept;
+  Context& enter_thread();
+  void leave_thread(Context& context) noexcept;
+
+  struct Party {
+    Index owner, record;
+    bool crowd;
+  };
+  Party party(Context& context, spi::OwnerId owner);
+  void put_back(Index record) noexcept;
+  std::optional<spi::Grant> run(Context& context, Attempt& attempt, const spi::Request& request);
+  Progress wait(Attempt& attempt, const spi::Request& request);
+  void give_up(Attempt& attempt) noexcept;
+  Error failure(const Attempt& attempt, Progress progress) const;
+
+  const std::uint64_t id_;  // never used twice, so that a thread does not take a new engine for an old one
+  const Owners owners_;
+  Table table_;
+
+  mutable std::mutex threads_;  // guards what follows
+  std::vector<std::unique_ptr<Context>> contexts_;
+  std::array<std::uint64_t, 3> past_grants_{};  // of threads that ended
+};
+
+}  // namespace hierlock::engine

@@ -1,0 +1,710 @@
+#include "engine/table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/wait_graph.h"
+
+namespace hierlock::engine {
+
+// --- waking
+// -----------------------------------------------------------------------------------------------------------
+
+void WakeList::add(Waiter& waiter) {
+  if (waiter.signal.relaxed() != 0) return;
+  waiter.signal.set(1);
+  if (count_ == waiters_.size()) {
+    futex_wake(waiter.signal, 1);
+  } else {
+    waiters_[count_++] = &waiter;
+  }
+}
+
+// The place in the queue may belong to somebody else by now: being told to look again harms nobody.
+WakeList::~WakeList() {
+  for (std::size_t i = 0; i < count_; ++i) futex_wake(waiters_[i]->signal, 1);
+}
+
+Table::Latched::Latched(Table& table, Index node, bool all) noexcept : table_(table), node_(node), all_(all) {
+  if (all_) {
+    for (Stripe& s : table_.header_->stripes) s.latch.lock();
+  } else {
+    table_.stripe(node_).latch.lock();
+  }
+}
+
+Table::Latched::~Latched() {
+  if (all_) {
+    for (Stripe& s : table_.header_->stripes) s.latch.unlock();
+  } else {
+    table_.stripe(node_).latch.unlock();
+  }
+}
+
+void Table::sleep(Index w, std::int64_t nanoseconds) const noexcept { futex_wait(waiter(w).signal, 0, nanoseconds); }
+
+void Table::tell(Index w) noexcept {
+  waiter(w).signal.set(1);
+  futex_wake(waiter(w).signal, 1);
+}
+
+// --- what a node looks like
+// -------------------------------------------------------------------------------------------
+
+Table::Counts Table::count(const Node& node) const noexcept {
+  Counts counts;
+  const Index tally = node.tally.acquire();
+  if (tally == none) return counts;
+  const std::uint32_t lanes = header_->lanes_used.ordered();
+  for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+    const std::uint64_t t = tally_of(lane, tally).ordered();
+    counts.is += tally::count(t, Mode::IS);
+    counts.ix += tally::count(t, Mode::IX);
+    counts.s += tally::count(t, Mode::S);
+  }
+  return counts;
+}
+
+std::optional<Mode> Table::held_mode(Index record, Index node) const noexcept {
+  std::optional<Mode> found;
+  any_hold(records_[record], [&](Index held, Mode mode, bool) {
+    if (held == node) found = mode;
+    return found.has_value();
+  });
+  return found;
+}
+
+bool Table::holders_conflict(Index index, Mode mode, Index record) const noexcept {
+  const Node& node = nodes_[index];
+  const std::uint64_t holder = node.word.ordered() & word::holder;
+  if (holder != 0 && holder != record) return true;
+  if (mode == Mode::IS) return false;
+  Counts counts = count(node);
+  const auto conflict = [&] {
+    switch (mode) {
+      case Mode::IX:
+        return counts.s != 0;
+      case Mode::S:
+        return counts.ix != 0;
+      default:
+        return counts.is + counts.ix + counts.s != 0;
+    }
+  };
+  if (!conflict()) return false;
+  const std::optional<Mode> own = held_mode(record, index);
+  if (own == Mode::IS && counts.is > 0) --counts.is;
+  if (own == Mode::IX && counts.ix > 0) --counts.ix;
+  if (own == Mode::S && counts.s > 0) --counts.s;
+  return conflict();
+}
+
+bool Table::queue_conflicts(Index node, Mode mode, QueueKey key, Index owner, bool& self) const noexcept {
+  bool conflict = false;
+  each_waiter(stripe_of(node), [&](const Waiter& w) {
+    if (w.node.relaxed() != node || w.key.relaxed() >= key) return;
+    if (compatible(static_cast<Mode>(w.mode.relaxed()), mode)) return;
+    conflict = true;
+    if (w.owner.relaxed() == owner) self = true;
+  });
+  return conflict;
+}
+
+// --- taking
+// -----------------------------------------------------------------------------------------------------------
+
+void Table::begin(Attempt& a) {
+  if (a.steps.size() > a.few.size()) a.many.resize(a.steps.size() - a.few.size());
+  Record& record = records_[a.record];
+  if (!a.extending) {
+    record.lane.set(a.lane);
+    record.fence.set(0);
+    record.node.set(none);
+    record.word.set(record_word(record_generation(record.word.relaxed()) + 1, RecordState::taking));
+  }
+}
+
+namespace {
+
+// One path and nothing else: the record then needs no list.
+bool is_chain(std::span<const spi::Step> steps) noexcept {
+  if (steps.size() > max_depth) return false;
+  const Mode above = intention(steps.back().mode);
+  for (std::size_t i = 0; i + 1 < steps.size(); ++i) {
+    if (steps[i].asked || steps[i].mode != above || steps[i + 1].parent != static_cast<std::int32_t>(i)) return false;
+  }
+  return true;
+}
+
+constexpr std::uint64_t shut = word::holder | word::queued | word::closed;
+
+constexpr bool open_for(std::uint64_t w, Mode mode) noexcept {
+  if ((w & (shut | word::marked)) != word::marked) return false;
+  return mode == Mode::IS || ((w & word::sharing) != 0) == (mode == Mode::S);
+}
+
+}  // namespace
+
+Progress Table::advance(Attempt& a, bool queue) {
+  Record& record = records_[a.record];
+  const bool chain = !a.extending && is_chain(a.steps);
+  for (; a.next < a.steps.size(); ++a.next) {
+    const spi::Step& step = a.steps[a.next];
+    const Index parent = step.parent < 0 ? none : a.node_of(static_cast<std::size_t>(step.parent));
+    if (!chain && !prepare_step(a)) return Progress::full;
+    Index node = none;
+    Mode mode = step.mode;
+    std::optional<Mode> own;
+    Progress progress = Progress::blocked;
+    for (bool stale = true; stale;) {
+      stale = false;
+      std::uint64_t w = 0;
+      if (a.waiter != none) {  // its node cannot be reused: somebody, this waiter, waits for it
+        node = a.node_of(a.next);
+        w = nodes_[node].word.acquire();
+      } else {
+        node = find_or_create(step, parent, w);
+        if (node == none) return Progress::full;
+        a.node_of(a.next) = node;
+      }
+      if (a.extending) {
+        own = held_mode(a.record, node);
+        if (own) mode = strongest(*own, step.mode);
+      }
+      if (own && *own == mode) {
+        progress = Progress::granted;
+        break;
+      }
+      record.want.set(node);
+      if (a.waiter == none && !own && take_fast(a, node, w, mode) == Progress::granted) {
+        progress = Progress::granted;
+        break;
+      }
+      progress = take_latched(a, node, word::generation(w), mode, own, queue, stale);
+    }
+    if (progress != Progress::granted) return progress;
+    a.floor = std::max(a.floor, nodes_[node].last_fence.acquire());
+    if (chain) {
+      record.node.set(node);
+      record.mode.set(static_cast<std::uint32_t>(mode));
+    } else {
+      if (a.extending) {
+        const Cell<std::uint64_t>* const place = own ? find_step(a.record, node) : nullptr;
+        a.undo.push_back({node, own, place != nullptr && step_asked(place->relaxed())});
+      }
+      note_step(a, node, mode, !own);
+    }
+  }
+  return Progress::granted;
+}
+
+Progress Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode) noexcept {
+  Node& node = nodes_[index];
+  if (mode == Mode::X) {
+    if ((w & (shut | word::marked)) == 0 && node.word.cas(w, w | a.record)) return Progress::granted;
+    return Progress::blocked;
+  }
+  if (!open_for(w, mode)) return Progress::blocked;
+  Cell<std::uint64_t>& mine = tally_of(a.lane, node.tally.acquire());
+  const std::uint64_t before = mine.add(tally::unit(mode));  // I2: count, then look
+  const std::uint64_t now = node.word.ordered();
+  if (open_for(now, mode) && word::generation(now) == word::generation(w) &&
+      tally::count(before, mode) < tally::limit) {
+    return Progress::granted;
+  }
+  mine.subtract(tally::unit(mode));  // whoever saw the count meanwhile is told by settle(), in take_latched
+  return Progress::blocked;
+}
+
+Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, Mode mode, std::optional<Mode> own,
+                             bool queue, bool& stale) {
+  Node& node = nodes_[index];
+  bool all = false;
+  for (;;) {
+    WakeList wake;  // outlives the latch: the woken find it free
+    const Latched latched(*this, index, all);
+    if (word::generation(node.word.relaxed()) != generation || node.meta.relaxed() == 0) {
+      settle(index, wake);
+      stale = true;
+      return Progress::blocked;
+    }
+    node.word.change_bits(0, word::queued);  // I2: shut the fast path, then look at the lanes
+    Again again = Again::no;
+    const Progress progress =
+        is_slots(node) ? decide_slots(a, index, queue, all, again) : decide(a, index, mode, own, queue, all, again);
+    settle(index, wake);
+    if (again == Again::no) return progress;
+    all = all || again == Again::with_all;
+    if (again == Again::with_text) describe(a);
+  }
+}
+
+// Under the latch of the node's stripe (or all of them), `queued` set.
+Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> own, bool queue, bool all,
+                       Again& again) {
+  bool self = false;
+  bool passes = false;  // the queue, because its owner is here already
+  bool must_wait = holders_conflict(index, mode, a.record);
+  const QueueKey key = a.waiter != none ? waiter(a.waiter).key.relaxed() : ~QueueKey{0};
+  if (!must_wait && queue_conflicts(index, mode, key, a.owner, self)) {
+    bool already = false;
+    const bool covered = any_hold_of(a.owner, index, [&](Index, Mode held) {
+      already = true;
+      return covers(held, mode);
+    });
+    if (already && !covered && a.waiter == none) {
+      self = false;
+      must_wait = queue_conflicts(index, mode, newcomer, a.owner, self);
+      passes = !must_wait;
+    } else {
+      must_wait = !covered;
+    }
+  }
+  if (!must_wait) {
+    // While one thread of a crowd waits, another that passes a queue can close a cycle without waiting itself.
+    if (passes && a.crowd) {
+      if (!all) {
+        again = Again::with_all;
+        return Progress::blocked;
+      }
+      a.cycle = WaitGraph(*this, {a.owner, a.record, index, mode}).cycle_through(none);
+      if (!a.cycle.empty()) return Progress::deadlock;
+    }
+    const Progress progress = apply(a, index, mode, own);
+    if (a.waiter != none) leave_queue(a);
+    return progress;
+  }
+  if (!queue) return Progress::blocked;
+  if (a.waiter == none || a.crowd) {
+    Mode held_as{};
+    bool holds = any_hold_of(a.owner, index, [&](Index r, Mode held) {
+      held_as = held;
+      return r != a.record && !compatible(held, mode);
+    });
+    if (holds || self) {
+      const std::string what = node_text(index);
+      a.cycle = owner_text(a.owner) + " asks for " + what + " (" + std::string(to_string(mode)) + ") and already " +
+                (holds ? "holds it (" + std::string(to_string(held_as)) + ") through another handle"
+                       : "waits for it through another call") +
+                ": it would wait for itself";
+      return Progress::self_deadlock;
+    }
+  }
+  return wait_or_refuse(a, index, mode, all, again);
+}
+
+// A slots name: any of the holders will do, so it is not a conflict with each but a matter of how many.
+Progress Table::decide_slots(Attempt& a, Index index, bool queue, bool all, Again& again) {
+  Node& node = nodes_[index];
+  const std::uint64_t held = count(node).s;
+  bool others_wait = false;
+  bool earlier = false;
+  each_waiter(stripe_of(index), [&](const Waiter& w) {
+    if (w.node.relaxed() != index || w.record.relaxed() == a.record) return;
+    others_wait = true;
+    earlier = earlier || a.waiter == none || w.key.relaxed() < waiter(a.waiter).key.relaxed();
+  });
+  const std::uint32_t wanted = a.steps[a.next].slots;
+  if (held == 0 && !others_wait) node.slots.set(wanted);
+  if (node.slots.relaxed() != wanted) {
+    a.slots_there = node.slots.relaxed();
+    return Progress::slots_disagree;
+  }
+  if (!earlier && held < wanted) {
+    const Progress progress = apply(a, index, Mode::X, std::nullopt);
+    if (a.waiter != none) leave_queue(a);
+    return progress;
+  }
+  if (!queue) return Progress::blocked;
+  return wait_or_refuse(a, index, Mode::X, all, again);
+}
+
+Progress Table::wait_or_refuse(Attempt& a, Index index, Mode mode, bool all, Again& again) {
+  if (a.waiter != none) {
+    waiter(a.waiter).signal.set(0);  // under the latch: whatever frees it from here on tells it again
+    return Progress::blocked;
+  }
+  if (!a.described) {
+    again = Again::with_text;
+    return Progress::blocked;
+  }
+  // See wait_graph.cc: without anybody entangled there is no cycle to close.
+  bool entangled = a.extending || a.crowd;
+  for (Index r = owners_[a.owner].records.acquire(); !entangled && r != none; r = records_[r].next_of_owner.acquire()) {
+    entangled = r != a.record && record_state(records_[r].word.acquire()) != RecordState::free;
+  }
+  if (!all && (entangled || header_->entangled.ordered() != 0)) {
+    again = Again::with_all;
+    return Progress::blocked;
+  }
+  bool already = false;
+  if (!is_slots(nodes_[index])) {
+    already = any_hold_of(a.owner, index, [](Index, Mode) { return true; });
+  }
+  const QueueKey ticket = stripe(index).tickets.add(1);
+  a.waiter = enqueue(a, index, mode, already ? ticket : newcomer | ticket, entangled);
+  if (a.waiter == none) return Progress::full;
+  if (all) {
+    a.cycle = WaitGraph(*this).cycle_through(a.waiter);
+    if (!a.cycle.empty()) {
+      leave_queue(a);
+      return Progress::deadlock;
+    }
+  }
+  return Progress::blocked;
+}
+
+// Under the latch, `queued` set, nothing in conflict.
+Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> own) {
+  Node& node = nodes_[index];
+  const bool slot = is_slots(node);
+  if (mode == Mode::X && !slot) {
+    if (own) tally_of(records_[a.record].lane.relaxed(), node.tally.relaxed()).subtract(tally::unit(*own));
+    const Counts counts = count(node);
+    const bool empty = counts.is + counts.ix + counts.s == 0;  // or a sharer between its count and its look
+    node.last_fence.set(std::max(node.last_fence.relaxed(), fence_origin_ + boot_time()));  // I6
+    node.word.change_bits(word::holder | (empty ? word::marked | word::sharing : 0), a.record);
+    return Progress::granted;
+  }
+  const Mode counted = slot ? Mode::S : mode;
+  if (node.tally.relaxed() == none && !give_tally(node)) return Progress::full;
+  const bool opens_sharing = mode == Mode::S && (node.word.relaxed() & word::sharing) == 0;
+  if (!slot) {
+    node.word.change_bits(mode == Mode::IX ? word::sharing : 0,
+                          word::marked | (mode == Mode::S ? word::sharing : 0));  // I3: mark, then count
+  }
+  Cell<std::uint64_t>& mine = tally_of(records_[a.record].lane.relaxed(), node.tally.relaxed());
+  if (tally::count(mine.add(tally::unit(counted)), counted) >= tally::limit) {
+    mine.subtract(tally::unit(counted));
+    return Progress::full;
+  }
+  if (own) mine.subtract(tally::unit(*own));
+  if (opens_sharing || slot) {
+    node.last_fence.set(std::max(node.last_fence.relaxed(), fence_origin_ + boot_time()));
+  }
+  return Progress::granted;
+}
+
+std::int64_t Table::finish(Attempt& a) {
+  Record& record = records_[a.record];
+  std::int64_t fence = fence_origin_ + boot_time();
+  // I6. On every clock in use this does not loop once; the bound is for a damaged floor.
+  for (int i = 0; fence <= a.floor && i < 1'000'000; ++i) fence = fence_origin_ + boot_time();
+  if (fence <= a.floor) fence = a.floor + 1;
+  if (record.steps.relaxed() != none) {
+    any_hold(record, [&](Index node, Mode mode, bool) {
+      if (mode == Mode::X) nodes_[node].last_fence.set(fence);
+      return false;
+    });
+  } else if (a.steps.back().mode == Mode::X) {
+    nodes_[record.node.relaxed()].last_fence.set(fence);
+  }
+  free_blocks(std::exchange(a.wanted, none));
+  record.fence.set(fence);
+  record.want.set(none);
+  record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::held));
+  return fence;
+}
+
+// --- giving back
+// ------------------------------------------------------------------------------------------------------
+
+void Table::give_back(Index index, Mode mode, std::uint32_t lane) noexcept {
+  Node& node = nodes_[index];
+  std::uint64_t w = node.word.acquire();
+  const bool slot = (w & word::closed) != 0;  // a node that is held is closed only if it is a slots name
+  if (mode == Mode::X && !slot) {
+    while ((w & word::queued) == 0) {
+      if (node.word.cas(w, w & ~word::holder)) return;
+    }
+    WakeList wake;
+    const Latched latched(*this, index, false);
+    node.word.change_bits(word::holder, 0);
+    settle(index, wake);
+    return;
+  }
+  tally_of(lane, node.tally.relaxed()).subtract(tally::unit(slot ? Mode::S : mode));
+  if ((node.word.ordered() & word::queued) == 0) return;  // I2: give back, then look
+  WakeList wake;
+  const Latched latched(*this, index, false);
+  settle(index, wake);
+}
+
+// Undoes an upgrade.
+void Table::weaken(Index index, Index record, std::uint32_t lane, Mode from, Mode to) noexcept {
+  Node& node = nodes_[index];
+  WakeList wake;
+  const Latched latched(*this, index, false);
+  node.word.change_bits(0, word::queued);
+  node.word.change_bits(to == Mode::IX ? word::sharing : 0, word::marked | (to == Mode::S ? word::sharing : 0));
+  tally_of(lane, node.tally.relaxed()).add(tally::unit(to));
+  if (from == Mode::X) {
+    if ((node.word.relaxed() & word::holder) == record) node.word.change_bits(word::holder, 0);
+  } else {
+    tally_of(lane, node.tally.relaxed()).subtract(tally::unit(from));
+  }
+  settle(index, wake);
+}
+
+void Table::release(Index index) noexcept {
+  Record& record = records_[index];
+  const std::uint32_t lane = record.lane.relaxed();
+  any_hold(record, [&](Index node, Mode mode, bool) {
+    give_back(node, mode, lane);
+    return false;
+  });
+  record.node.set(none);
+  if (record.steps.relaxed() != none) free_blocks(record.steps.exchange(none));
+  if (record.note.relaxed() != none) free_blocks(record.note.exchange(none));
+  record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::free));
+}
+
+// What the whole request is, for those who look at the queue. Written before the latch is taken; none if full.
+void Table::describe(Attempt& a) {
+  std::string text;
+  for (const spi::Step& step : a.steps) {
+    if (!step.asked) continue;
+    if (!text.empty()) text += ", ";
+    if (text.size() > 1000) {
+      text += "…";
+      break;
+    }
+    text += spi::describe_key(step.space, step.key);
+  }
+  a.wanted = write_text(text);
+  a.described = true;
+}
+
+void Table::abandon(Attempt& a) noexcept {
+  if (a.waiter != none) {
+    const Index node = waiter(a.waiter).node.relaxed();
+    WakeList wake;
+    const Latched latched(*this, node, false);
+    leave_queue(a);
+    settle(node, wake);
+  }
+  free_blocks(std::exchange(a.wanted, none));
+  if (!a.extending) {
+    release(a.record);
+    return;
+  }
+  Record& record = records_[a.record];
+  for (auto undo = a.undo.rbegin(); undo != a.undo.rend(); ++undo) {
+    Cell<std::uint64_t>* const place = find_step(a.record, undo->node);
+    const Mode now = step_mode(place->relaxed());
+    if (undo->before) {
+      place->set(make_step(undo->node, *undo->before, undo->asked_before));
+      if (*undo->before != now) weaken(undo->node, a.record, record.lane.relaxed(), now, *undo->before);
+    } else {
+      give_back(undo->node, now, record.lane.relaxed());
+      drop_last_step(a.record);
+    }
+  }
+  a.undo.clear();
+}
+
+// --- the queue
+// --------------------------------------------------------------------------------------------------------
+
+Index Table::enqueue(const Attempt& a, Index node, Mode mode, QueueKey key, bool entangled) {
+  Stripe& s = stripe(node);
+  Waiter* const first = waiters_ + std::size_t{stripe_of(node)} * capacity_.waiters_per_stripe;
+  const std::uint32_t used = s.used.relaxed();
+  std::uint32_t place = 0;
+  while (place < used && first[place].waiting.relaxed() != 0) ++place;
+  if (place == capacity_.waiters_per_stripe) return none;
+  Waiter& w = first[place];
+  w.signal.set(0);
+  w.key.set(key);
+  w.since.set(boot_time());
+  w.node.set(node);
+  w.record.set(a.record);
+  w.owner.set(a.owner);
+  w.wanted.set(a.wanted);
+  w.mode.set(static_cast<std::uint32_t>(mode));
+  w.entangled.set(entangled ? 1 : 0);
+  if (entangled) header_->entangled.add(1);
+  w.waiting.set(1);
+  if (place == used) s.used.set(used + 1);
+  return waiter_index(w);
+}
+
+void Table::dequeue(Waiter& w) noexcept {
+  w.waiting.set(0);
+  if (w.entangled.relaxed() != 0) header_->entangled.subtract(1);
+  w.wanted.set(none);
+  const unsigned s = stripe_of(w.node.relaxed());
+  Waiter* const first = waiters_ + std::size_t{s} * capacity_.waiters_per_stripe;
+  std::uint32_t used = header_->stripes[s].used.relaxed();
+  while (used > 0 && first[used - 1].waiting.relaxed() == 0) --used;
+  header_->stripes[s].used.set(used);
+}
+
+bool Table::leave_queue(Attempt& a) noexcept {
+  if (a.waiter == none) return false;
+  dequeue(waiter(a.waiter));
+  a.waiter = none;
+  return true;
+}
+
+// Under the latch, after any change: sets `queued` to whether anybody waits, and tells those who may go now (I5).
+void Table::settle(Index index, WakeList& wake) noexcept {
+  Node& node = nodes_[index];
+  const bool slot = is_slots(node);
+  std::uint64_t free_slots = 0;
+  if (slot) {
+    const std::uint64_t held = count(node).s;
+    free_slots = node.slots.relaxed() > held ? node.slots.relaxed() - held : 0;
+  }
+  bool anybody = false;
+  unsigned ahead = 0;  // modes of the waiters passed so far, as bits
+  for (QueueKey last = 0;;) {
+    Waiter* next = nullptr;
+    each_waiter(stripe_of(index), [&](Waiter& w) {
+      if (w.node.relaxed() != index || w.key.relaxed() < last) return;
+      if (next == nullptr || w.key.relaxed() < next->key.relaxed()) next = &w;
+    });
+    if (next == nullptr) break;
+    anybody = true;
+    last = next->key.relaxed() + 1;
+    const auto mode = static_cast<Mode>(next->mode.relaxed());
+    if (slot) {
+      if (free_slots == 0) break;
+      --free_slots;
+      wake.add(*next);
+      continue;
+    }
+    bool held_up = false;
+    for (const Mode other : all_modes)
+      held_up = held_up || ((ahead >> static_cast<unsigned>(other) & 1) != 0 && !compatible(other, mode));
+    if (!held_up && !holders_conflict(index, mode, next->record.relaxed())) wake.add(*next);
+    ahead |= 1u << static_cast<unsigned>(mode);
+    if (mode == Mode::X) break;  // everything behind it conflicts with it
+  }
+  const bool set = (node.word.relaxed() & word::queued) != 0;
+  if (set != anybody) node.word.change_bits(anybody ? 0 : word::queued, anybody ? word::queued : 0);
+}
+
+// --- locks on many targets
+// --------------------------------------------------------------------------------------------
+
+bool Table::prepare_step(Attempt& a) {
+  Record& record = records_[a.record];
+  if (a.extending && record.steps.relaxed() == none && !to_steps(a.record)) return false;
+  const Index head = record.steps.relaxed();
+  if (head != none && blocks_[head].used.relaxed() < Block::words) return true;
+  const Index fresh = take_block();
+  if (fresh == none) return false;
+  blocks_[fresh].next.set(head);
+  record.steps.set(fresh);
+  return true;
+}
+
+void Table::note_step(Attempt& a, Index node, Mode mode, bool fresh) noexcept {
+  const bool asked = a.steps[a.next].asked;
+  if (fresh) {
+    Block& block = blocks_[records_[a.record].steps.relaxed()];
+    const std::uint32_t used = block.used.relaxed();
+    block.word[used].set(make_step(node, mode, asked));
+    block.used.set(used + 1);
+    return;
+  }
+  Cell<std::uint64_t>* const place = find_step(a.record, node);
+  place->set(make_step(node, mode, asked || step_asked(place->relaxed())));
+}
+
+// The newest step goes; a block that was prepared and not used goes with it.
+void Table::drop_last_step(Index index) noexcept {
+  Record& record = records_[index];
+  Index head = record.steps.relaxed();
+  if (blocks_[head].used.relaxed() == 0) {
+    const Index next = blocks_[head].next.relaxed();
+    record.steps.set(next);
+    blocks_[head].next.set(none);
+    free_blocks(head);
+    head = next;
+  }
+  const std::uint32_t used = blocks_[head].used.relaxed();
+  blocks_[head].word[used - 1].set(0);
+  blocks_[head].used.set(used - 1);
+}
+
+// Turns the record of one path into a list, ancestors first.
+bool Table::to_steps(Index index) {
+  Record& record = records_[index];
+  std::array<std::uint64_t, max_depth> steps{};
+  std::size_t count = 0;
+  any_hold(record, [&](Index node, Mode mode, bool asked) {
+    steps[count++] = make_step(node, mode, asked);
+    return false;
+  });
+  Index head = none;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (head == none || blocks_[head].used.relaxed() == Block::words) {
+      const Index fresh = take_block();
+      if (fresh == none) {
+        free_blocks(head);
+        return false;
+      }
+      blocks_[fresh].next.set(head);
+      head = fresh;
+    }
+    const std::uint32_t used = blocks_[head].used.relaxed();
+    blocks_[head].word[used].set(steps[count - 1 - i]);
+    blocks_[head].used.set(used + 1);
+  }
+  record.steps.set(head);
+  return true;
+}
+
+Cell<std::uint64_t>* Table::find_step(Index record, Index node) const noexcept {
+  for (Index b = records_[record].steps.relaxed(); b != none; b = blocks_[b].next.relaxed()) {
+    for (auto& w : blocks_[b].word) {
+      if (w.relaxed() != 0 && step_node(w.relaxed()) == node) return &w;
+    }
+  }
+  return nullptr;
+}
+
+// --- handing over
+// -----------------------------------------------------------------------------------------------------
+
+// Under all latches: everything `from` holds is `to`'s.
+void Table::move_record(Index from, Index to) noexcept {
+  Record& a = records_[from];
+  Record& b = records_[to];
+  any_hold(a, [&](Index node, Mode mode, bool) {
+    if (mode == Mode::X && !is_slots(nodes_[node])) nodes_[node].word.change_bits(word::holder, to);
+    return false;
+  });
+  b.fence.set(a.fence.relaxed());
+  b.lane.set(a.lane.relaxed());
+  b.mode.set(a.mode.relaxed());
+  b.node.set(a.node.exchange(none));
+  b.steps.set(a.steps.exchange(none));
+  b.note.set(a.note.exchange(none));
+  b.want.set(none);
+  b.word.set(record_word(record_generation(b.word.relaxed()) + 1, RecordState::held));
+  a.word.set(record_word(record_generation(a.word.relaxed()), RecordState::free));
+}
+
+bool Table::give(Index record, Index to, std::string& cycle) {
+  const Latched latched(*this, none, true);
+  move_record(record, to);
+  const Index owner = records_[to].owner.relaxed();
+  Index waiting = none;
+  for (unsigned s = 0; s < stripe_count; ++s) {
+    each_waiter(s, [&](Waiter& w) {
+      if (w.owner.relaxed() != owner) return;
+      waiting = waiter_index(w);
+      if (w.entangled.relaxed() == 0) {  // it waits and now holds something beside
+        w.entangled.set(1);
+        header_->entangled.add(1);
+      }
+    });
+  }
+  if (waiting != none) cycle = WaitGraph(*this).cycle_through(waiting);
+  if (!cycle.empty()) move_record(to, record);
+  return cycle.empty();
+}
+
+}  // namespace hierlock::engine

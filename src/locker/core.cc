@@ -1,0 +1,268 @@
+#include "locker/core.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace hierlock::spi {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::atomic<std::uint64_t> fork_generation{1};
+
+void notice_forks() {
+  static const bool noticed =
+      pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); }) == 0;
+  if (!noticed) throw Error(ErrorKind::exhausted, "no memory to watch for forks");
+}
+
+// The Core this thread used last.
+constinit thread_local const Core* recent = nullptr;
+
+// Closed while locks were held through them.
+struct Orphans {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Core>> cores;
+};
+Orphans& orphans() {
+  static auto* const orphans = new Orphans;  // threads may end after static destructors ran
+  return *orphans;
+}
+
+// What was asked for, for people.
+std::string text_of(const Plan& plan) {
+  std::string text;
+  for (const Step& step : plan.steps()) {
+    if (!step.asked) continue;
+    if (!text.empty()) text += ", ";
+    if (text.size() > 1000) return text + "…";
+    if (step.mode == Mode::S) text += "shared ";
+    text += describe_key(step.space, step.key);
+    if (step.slots != 0) text += " " + std::to_string(step.slots);
+  }
+  return text;
+}
+
+std::string duration_text(std::chrono::nanoseconds time) {
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+  if (milliseconds >= 10'000) return std::to_string(milliseconds / 1000) + " s";
+  return std::to_string(milliseconds) + " ms";
+}
+
+std::size_t space_of(const Plan& plan) { return static_cast<std::size_t>(plan.steps().front().space); }
+
+}  // namespace
+
+// --- who keeps a Core alive
+// -----------------------------------------------------------------------------------------------
+
+struct Core::References {
+  std::vector<std::shared_ptr<Core>> cores;
+
+  void drop_idle() noexcept {
+    std::vector<std::shared_ptr<Core>> gone;  // destroyed at the end: a backend's destructor may take its time
+    const auto sift = [&](std::vector<std::shared_ptr<Core>>& from) {
+      for (auto& core : from) {
+        if (!core->here()) continue;  // the parent's: not ours to end
+        if (core->closed_.load() && core->backend_->idle()) {
+          if (recent == core.get()) recent = nullptr;
+          gone.push_back(std::move(core));
+        }
+      }
+      std::erase(from, nullptr);
+    };
+    sift(cores);
+    const std::lock_guard guard(orphans().mutex);
+    sift(orphans().cores);
+  }
+
+  ~References() {
+    recent = nullptr;
+    const std::lock_guard guard(orphans().mutex);
+    for (auto& core : cores) {
+      if (!core->here()) {
+        static_cast<void>(new std::shared_ptr<Core>(std::move(core)));  // never ended in a child
+      } else if (!core->backend_->idle()) {
+        orphans().cores.push_back(std::move(core));
+      }
+    }
+  }
+};
+
+Core::References& Core::references() {
+  thread_local References references;
+  return references;
+}
+
+std::uint64_t Core::current_fork_generation() noexcept { return fork_generation.load(std::memory_order_relaxed); }
+
+Core::Core(std::unique_ptr<Backend> backend, std::string url, OpenOptions options)
+    : backend_(std::move(backend)),
+      url_(std::move(url)),
+      options_(std::move(options)),
+      fork_generation_(current_fork_generation()) {}
+
+Core* Core::make(std::unique_ptr<Backend> backend, const Url& url, OpenOptions options) {
+  notice_forks();
+  references().drop_idle();
+  auto core = std::make_shared<Core>(std::move(backend), url.safe_text(), std::move(options));
+  Core* const result = core.get();
+  const std::lock_guard guard(orphans().mutex);
+  orphans().cores.push_back(std::move(core));  // the Locker's own reference
+  return result;
+}
+
+void Core::close(Core* core) noexcept {
+  if (core == nullptr || !core->here()) return;
+  core->closed_.store(true);
+  references().drop_idle();
+}
+
+void Core::keep_for_this_thread() {
+  References& mine = references();
+  for (const auto& core : mine.cores) {
+    if (core.get() == this) {
+      recent = this;
+      return;
+    }
+  }
+  mine.drop_idle();
+  mine.cores.push_back(shared_from_this());
+  recent = this;
+}
+
+Backend& Core::use() {
+  if (!here()) {
+    throw Error(ErrorKind::lost,
+                "this Locker was opened before fork(): open one in the child, the parent's cannot be shared");
+  }
+  if (recent != this) keep_for_this_thread();
+  return *backend_;
+}
+
+// --- acquire, extend, release
+// ---------------------------------------------------------------------------------------------
+
+class Core::Watch final : public WaitObserver {
+ public:
+  Watch(Core& core, const Plan& plan) : core_(core), plan_(plan) {}
+
+  std::chrono::nanoseconds waits(const Waiting& waiting) noexcept override {
+    const bool first = !began_;
+    if (first) began_ = Clock::now();
+    if (!core_.options_.on_event) return std::chrono::hours(24 * 365);
+    try {
+      owner_ = waiting.owner();
+      core_.tell(first ? Event::Kind::wait_begins : Event::Kind::wait_goes_on, plan_, owner_, waiting.blocked_by(),
+                 waited(), {});
+    } catch (...) {  // no memory for the words: the wait matters more
+    }
+    return core_.options_.long_wait;
+  }
+
+  bool waited_at_all() const { return began_.has_value(); }
+  std::chrono::nanoseconds waited() const { return began_ ? Clock::now() - *began_ : std::chrono::nanoseconds{}; }
+  const std::string& owner() const { return owner_; }
+
+ private:
+  Core& core_;
+  const Plan& plan_;
+  std::optional<Clock::time_point> began_;
+  std::string owner_;
+};
+
+void Core::tell(Event::Kind kind, const Plan& plan, std::string_view owner, std::string_view blocked_by,
+                std::chrono::nanoseconds waited, std::optional<ErrorKind> error) const noexcept {
+  if (!options_.on_event) return;
+  try {
+    options_.on_event({kind, text_of(plan), owner, blocked_by, waited, error});
+  } catch (...) {  // as options.h says
+  }
+}
+
+void Core::count_failure(const Plan& plan, ErrorKind kind) noexcept {
+  failures_[static_cast<std::size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
+  if (kind == ErrorKind::deadlock) counters_[space_of(plan)].deadlocks.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, OwnerId owner, const Grant* extended,
+                               bool may_fail) {
+  Backend& backend = use();
+  Watch watch(*this, plan);
+  Request request{.plan = plan, .owner = owner, .note = options.note, .observer = &watch};
+  if (options.timeout) {
+    request.no_wait = *options.timeout <= std::chrono::nanoseconds::zero();
+    // A deadline beyond the end of the clock is no deadline.
+    if (!request.no_wait) {
+      const Clock::time_point now = Clock::now();
+      if (*options.timeout < Clock::time_point::max() - now) request.deadline = now + *options.timeout;
+    }
+  }
+  if (options.cancel.stop_possible()) request.cancel = &options.cancel;
+
+  const auto ended = [&](std::optional<ErrorKind> error) {
+    const std::chrono::nanoseconds waited = watch.waited();
+    if (error) count_failure(plan, *error);
+    if (watch.waited_at_all()) {
+      Counters& counters = counters_[space_of(plan)];
+      counters.waits.fetch_add(1, std::memory_order_relaxed);
+      counters.waited.fetch_add(static_cast<std::uint64_t>(waited.count()), std::memory_order_relaxed);
+      tell(error ? Event::Kind::wait_failed : Event::Kind::wait_granted, plan, watch.owner(), {}, waited, error);
+    } else if (error) {
+      tell(Event::Kind::refused, plan, watch.owner(), {}, waited, error);
+    }
+  };
+
+  if (request.cancel != nullptr && request.cancel->stop_requested()) {
+    ended(ErrorKind::cancelled);
+    throw Error(ErrorKind::cancelled, text_of(plan) + " was not asked for: the request was cancelled before");
+  }
+  std::optional<Grant> grant;
+  try {
+    grant = extended != nullptr ? backend.extend(*extended, request) : backend.acquire(request);
+  } catch (const Error& error) {
+    ended(error.kind());
+    throw;
+  }
+  if (grant) {
+    if (watch.waited_at_all()) ended({});
+    return grant;
+  }
+  const ErrorKind kind = request.no_wait ? ErrorKind::busy : ErrorKind::timeout;
+  ended(kind);
+  if (may_fail) return std::nullopt;
+  if (kind == ErrorKind::busy)
+    throw Error(kind, text_of(plan) + " is held by somebody else, and waiting was not asked for");
+  throw Error(kind, text_of(plan) + " was not free within " + duration_text(*options.timeout) +
+                        ": try again, or wait longer; snapshot() shows who holds it");
+}
+
+void Core::release(const Grant& grant) noexcept {
+  if (!here()) return;
+  if (recent != this) {
+    try {
+      keep_for_this_thread();
+    } catch (...) {  // no memory: then this thread releases without a reference, as most would
+    }
+  }
+  backend_->release(grant);
+}
+
+Stats Core::stats() const {
+  Stats stats;
+  const auto grants = backend_->grants();
+  for (std::size_t i = 0; i < stats.by_space.size(); ++i) {
+    stats.by_space[i] = {grants[i], counters_[i].waits.load(std::memory_order_relaxed),
+                         std::chrono::nanoseconds(counters_[i].waited.load(std::memory_order_relaxed)),
+                         counters_[i].deadlocks.load(std::memory_order_relaxed)};
+  }
+  for (std::size_t i = 0; i < failures_.size(); ++i) stats.failures[i] = failures_[i].load(std::memory_order_relaxed);
+  return stats;
+}
+
+}  // namespace hierlock::spi

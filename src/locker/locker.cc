@@ -1,0 +1,101 @@
+#include <hierlock/locker.h>
+
+#include "embedded/embedded.h"
+#include "locker/core.h"
+
+namespace hierlock {
+
+Locker& Locker::operator=(Locker&& other) noexcept {
+  if (this != &other) {
+    spi::Core::close(core_);
+    core_ = std::exchange(other.core_, nullptr);
+  }
+  return *this;
+}
+
+Locker::~Locker() { spi::Core::close(core_); }
+
+spi::Core& Locker::core() const {
+  if (core_ == nullptr)
+    throw Error(ErrorKind::invalid_argument, "this Locker was moved from: use the one it was moved to");
+  return *core_;
+}
+
+spi::OwnerId Locker::owner_of(const AcquireOptions& options) const {
+  if (options.owner == nullptr) return {};
+  if (options.owner->core_.get() != core_) {
+    throw Error(ErrorKind::invalid_argument,
+                "the Owner belongs to another Locker, or was moved from: make it with this Locker's owner()");
+  }
+  return options.owner->id_;
+}
+
+// --- acquire
+// --------------------------------------------------------------------------------------------------------------
+
+Lock Locker::acquire(const Target& target, const AcquireOptions& options) {
+  return {&core(), *core().run(spi::Plan(target), options, owner_of(options), nullptr, false)};
+}
+
+Lock Locker::acquire_path(std::string_view path, const AcquireOptions& options) {
+  const spi::PathText text(path);
+  return {&core(), *core().run(spi::Plan(text), options, owner_of(options), nullptr, false)};
+}
+
+Lock Locker::acquire(std::span<const Target> targets, const AcquireOptions& options) {
+  return {&core(), *core().run(spi::Plan(targets), options, owner_of(options), nullptr, false)};
+}
+
+namespace {
+
+// `timeout` is the parameter of the try_ forms; it rules over the options'.
+std::optional<spi::Grant> try_run(spi::Core& core, const spi::Plan& plan, std::chrono::nanoseconds timeout,
+                                  AcquireOptions& options, spi::OwnerId owner) {
+  options.timeout = timeout;
+  return core.run(plan, options, owner, nullptr, true);
+}
+
+}  // namespace
+
+std::optional<Lock> Locker::try_acquire(const Target& target, std::chrono::nanoseconds timeout,
+                                        AcquireOptions options) {
+  const auto grant = try_run(core(), spi::Plan(target), timeout, options, owner_of(options));
+  return grant ? std::optional(Lock(core_, *grant)) : std::nullopt;
+}
+
+std::optional<Lock> Locker::try_acquire_path(std::string_view path, std::chrono::nanoseconds timeout,
+                                             AcquireOptions& options) {
+  const spi::PathText text(path);
+  const auto grant = try_run(core(), spi::Plan(text), timeout, options, owner_of(options));
+  return grant ? std::optional(Lock(core_, *grant)) : std::nullopt;
+}
+
+std::optional<Lock> Locker::try_acquire(std::span<const Target> targets, std::chrono::nanoseconds timeout,
+                                        AcquireOptions options) {
+  const auto grant = try_run(core(), spi::Plan(targets), timeout, options, owner_of(options));
+  return grant ? std::optional(Lock(core_, *grant)) : std::nullopt;
+}
+
+// --- looking
+// --------------------------------------------------------------------------------------------------------------
+
+Owner Locker::owner(std::string_view name) { return {core().shared_from_this(), core().use().make_owner(name)}; }
+
+Capabilities Locker::capabilities() const { return core().backend().capabilities(); }
+Snapshot Locker::snapshot() const { return core().use().snapshot(); }
+Stats Locker::stats() const { return core().stats(); }
+std::string Locker::url() const { return core().url(); }
+
+Locker open(std::string_view text, OpenOptions options) {
+  const spi::Url url = spi::Url::parse(text);
+  if (options.long_wait <= std::chrono::nanoseconds::zero()) {
+    throw Error(ErrorKind::invalid_argument, "long_wait must be positive");
+  }
+  if (url.scheme == "memory") {
+    auto backend = embedded::open_memory(url, options.owners);
+    return Locker(spi::Core::make(std::move(backend), url, std::move(options)));
+  }
+  throw Error(ErrorKind::unsupported, "no store called \"" + url.scheme + ":\" in this build: it has memory:");
+}
+
+}  // namespace hierlock
