@@ -124,8 +124,7 @@ Index Table::pool_take(Pool& pool, std::size_t offset, Cell<Index>* (*link)(Tabl
   return fresh;
 }
 
-// --- blocks and text
-// --------------------------------------------------------------------------------------------------
+// --- blocks and text -------------------------------------------------------------------------------------
 
 Index Table::take_block() {
   const Index block = pool_take(header_->blocks, at_.blocks, [](Table& t, Index i) { return &t.blocks_[i].next; });
@@ -190,8 +189,7 @@ std::string Table::read_text(Index first) const {
   return text;
 }
 
-// --- owners and records
-// -------------------------------------------------------------------------------------------------
+// --- owners and records ----------------------------------------------------------------------------------
 
 Index Table::make_owner(std::string_view name, OwnerKind kind) {
   const Index owner = pool_take(header_->owners, at_.owners, [](Table& t, Index i) { return &t.owners_[i].next_free; });
@@ -266,8 +264,7 @@ void Table::set_note(Index record, std::string_view note) {
   records_[record].note.set(write_text(note.substr(0, max_segment_bytes)));
 }
 
-// --- lanes and tallies
-// --------------------------------------------------------------------------------------------------
+// --- lanes and tallies -----------------------------------------------------------------------------------
 
 std::optional<std::uint32_t> Table::enter_lane() {
   const std::lock_guard guard(header_->pool_latch);

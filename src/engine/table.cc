@@ -7,8 +7,7 @@
 
 namespace hierlock::engine {
 
-// --- waking
-// -----------------------------------------------------------------------------------------------------------
+// --- waking ----------------------------------------------------------------------------------------------
 
 void WakeList::add(Waiter& waiter) {
   if (waiter.signal.relaxed() != 0) return;
@@ -48,8 +47,7 @@ void Table::tell(Index w) noexcept {
   futex_wake(waiter(w).signal, 1);
 }
 
-// --- what a node looks like
-// -------------------------------------------------------------------------------------------
+// --- what a node looks like ------------------------------------------------------------------------------
 
 Table::Counts Table::count(const Node& node) const noexcept {
   Counts counts;
@@ -98,19 +96,41 @@ bool Table::holders_conflict(Index index, Mode mode, Index record) const noexcep
   return conflict();
 }
 
-bool Table::queue_conflicts(Index node, Mode mode, QueueKey key, Index owner, bool& self) const noexcept {
+bool Table::queue_conflicts(Index node, Mode mode, QueueKey key) const noexcept {
   bool conflict = false;
   each_waiter(stripe_of(node), [&](const Waiter& w) {
-    if (w.node.relaxed() != node || w.key.relaxed() >= key) return;
-    if (compatible(static_cast<Mode>(w.mode.relaxed()), mode)) return;
-    conflict = true;
-    if (w.owner.relaxed() == owner) self = true;
+    conflict = conflict || (w.node.relaxed() == node && w.key.relaxed() < key &&
+                            !compatible(static_cast<Mode>(w.mode.relaxed()), mode));
   });
   return conflict;
 }
 
-// --- taking
-// -----------------------------------------------------------------------------------------------------------
+// Two requests of one owner that conflict with each other never both exist, whichever came first: granted, each would
+// keep the other waiting. True if another thread of the owner waits here in a mode that conflicts.
+bool Table::own_waiter_conflicts(const Attempt& a, Index node, Mode mode) const noexcept {
+  bool conflict = false;
+  each_waiter(stripe_of(node), [&](const Waiter& w) {
+    conflict = conflict || (w.node.relaxed() == node && w.owner.relaxed() == a.owner &&
+                            w.record.relaxed() != a.record && !compatible(static_cast<Mode>(w.mode.relaxed()), mode));
+  });
+  return conflict;
+}
+
+// In words how the owner would wait for itself; empty if it would not.
+std::string Table::self_conflict(const Attempt& a, Index index, Mode mode) const {
+  std::string how;
+  any_hold_of(a.owner, index, [&](Index record, Mode held) {
+    if (record == a.record || compatible(held, mode)) return false;
+    how = "holds it (" + std::string(to_string(held)) + ") through another handle";
+    return true;
+  });
+  if (how.empty() && own_waiter_conflicts(a, index, mode)) how = "waits for it in another call";
+  if (how.empty()) return how;
+  return owner_text(a.owner) + " asks for " + node_text(index) + " (" + std::string(to_string(mode)) +
+         ") and already " + how + ": it would wait for itself";
+}
+
+// --- taking ----------------------------------------------------------------------------------------------
 
 void Table::begin(Attempt& a) {
   if (a.steps.size() > a.few.size()) a.many.resize(a.steps.size() - a.few.size());
@@ -241,23 +261,17 @@ Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, 
 // Under the latch of the node's stripe (or all of them), `queued` set.
 Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> own, bool queue, bool all,
                        Again& again) {
-  bool self = false;
   bool passes = false;  // the queue, because its owner is here already
-  bool must_wait = holders_conflict(index, mode, a.record);
-  const QueueKey key = a.waiter != none ? waiter(a.waiter).key.relaxed() : ~QueueKey{0};
-  if (!must_wait && queue_conflicts(index, mode, key, a.owner, self)) {
+  bool must_wait =
+      holders_conflict(index, mode, a.record) || (a.crowd && a.waiter == none && own_waiter_conflicts(a, index, mode));
+  if (!must_wait && queue_conflicts(index, mode, a.waiter != none ? waiter(a.waiter).key.relaxed() : ~QueueKey{0})) {
     bool already = false;
     const bool covered = any_hold_of(a.owner, index, [&](Index, Mode held) {
       already = true;
       return covers(held, mode);
     });
-    if (already && !covered && a.waiter == none) {
-      self = false;
-      must_wait = queue_conflicts(index, mode, newcomer, a.owner, self);
-      passes = !must_wait;
-    } else {
-      must_wait = !covered;
-    }
+    passes = already && !covered && a.waiter == none && !queue_conflicts(index, mode, newcomer);
+    must_wait = !covered && !passes;
   }
   if (!must_wait) {
     // While one thread of a crowd waits, another that passes a queue can close a cycle without waiting itself.
@@ -274,20 +288,9 @@ Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> o
     return progress;
   }
   if (!queue) return Progress::blocked;
-  if (a.waiter == none || a.crowd) {
-    Mode held_as{};
-    bool holds = any_hold_of(a.owner, index, [&](Index r, Mode held) {
-      held_as = held;
-      return r != a.record && !compatible(held, mode);
-    });
-    if (holds || self) {
-      const std::string what = node_text(index);
-      a.cycle = owner_text(a.owner) + " asks for " + what + " (" + std::string(to_string(mode)) + ") and already " +
-                (holds ? "holds it (" + std::string(to_string(held_as)) + ") through another handle"
-                       : "waits for it through another call") +
-                ": it would wait for itself";
-      return Progress::self_deadlock;
-    }
+  if (a.waiter == none) {
+    a.cycle = self_conflict(a, index, mode);
+    if (!a.cycle.empty()) return Progress::self_deadlock;
   }
   return wait_or_refuse(a, index, mode, all, again);
 }
@@ -405,8 +408,7 @@ std::int64_t Table::finish(Attempt& a) {
   return fence;
 }
 
-// --- giving back
-// ------------------------------------------------------------------------------------------------------
+// --- giving back -----------------------------------------------------------------------------------------
 
 void Table::give_back(Index index, Mode mode, std::uint32_t lane) noexcept {
   Node& node = nodes_[index];
@@ -502,8 +504,7 @@ void Table::abandon(Attempt& a) noexcept {
   a.undo.clear();
 }
 
-// --- the queue
-// --------------------------------------------------------------------------------------------------------
+// --- the queue -------------------------------------------------------------------------------------------
 
 Index Table::enqueue(const Attempt& a, Index node, Mode mode, QueueKey key, bool entangled) {
   Stripe& s = stripe(node);
@@ -584,8 +585,7 @@ void Table::settle(Index index, WakeList& wake) noexcept {
   if (set != anybody) node.word.change_bits(anybody ? 0 : word::queued, anybody ? word::queued : 0);
 }
 
-// --- locks on many targets
-// --------------------------------------------------------------------------------------------
+// --- locks on many targets -------------------------------------------------------------------------------
 
 bool Table::prepare_step(Attempt& a) {
   Record& record = records_[a.record];
@@ -665,8 +665,7 @@ Cell<std::uint64_t>* Table::find_step(Index record, Index node) const noexcept {
   return nullptr;
 }
 
-// --- handing over
-// -----------------------------------------------------------------------------------------------------
+// --- handing over ----------------------------------------------------------------------------------------
 
 // Under all latches: everything `from` holds is `to`'s.
 void Table::move_record(Index from, Index to) noexcept {
@@ -703,8 +702,16 @@ bool Table::give(Index record, Index to, std::string& cycle) {
     });
   }
   if (waiting != none) cycle = WaitGraph(*this).cycle_through(waiting);
-  if (!cycle.empty()) move_record(to, record);
-  return cycle.empty();
+  if (!cycle.empty()) {
+    move_record(to, record);
+    return false;
+  }
+  for (unsigned s = 0; waiting != none && s < stripe_count; ++s) {
+    each_waiter(s, [&](Waiter& w) {  // what it holds now may let it pass a queue
+      if (w.owner.relaxed() == owner) tell(waiter_index(w));
+    });
+  }
+  return true;
 }
 
 }  // namespace hierlock::engine

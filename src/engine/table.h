@@ -243,7 +243,9 @@ class Table {
   Counts count(const Node& node) const noexcept;
   std::optional<Mode> held_mode(Index record, Index node) const noexcept;
   bool holders_conflict(Index node, Mode mode, Index record) const noexcept;
-  bool queue_conflicts(Index node, Mode mode, QueueKey key, Index owner, bool& self) const noexcept;
+  bool queue_conflicts(Index node, Mode mode, QueueKey key) const noexcept;
+  bool own_waiter_conflicts(const Attempt& attempt, Index node, Mode mode) const noexcept;
+  std::string self_conflict(const Attempt& attempt, Index node, Mode mode) const;
   Progress take_fast(Attempt& attempt, Index node, std::uint64_t word, Mode mode) noexcept;
   Progress take_latched(Attempt& attempt, Index node, std::uint32_t generation, Mode mode, std::optional<Mode> own,
                         bool queue, bool& stale);

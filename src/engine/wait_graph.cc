@@ -13,6 +13,9 @@
 // waiter is entangled or such a waiter exists. An owner that several threads act for may become entangled while it
 // waits, so its waiters always count.
 //
+// An owner that several threads act for might be rescued from a cycle by itself: one of its threads comes to hold the
+// node and lets the other pass the queue. The graph does not count on it, because what rescues may be released first.
+//
 // Invariant: no set of waiters is deadlocked. New waits, and locks given to waiting owners, are tried and taken
 // back if they would break it. Everything else only takes edges away: a release, a waiter that leaves, and a grant,
 // which turns edges to an earlier waiter into edges to a holder.
@@ -88,7 +91,8 @@ bool WaitGraph::can_end(const Wait& wait) const {
   for (std::size_t i = 0; i < wait.owners.size(); ++i) {
     if (!owner_stuck(wait.owners[i])) free += wait.counts[i];
   }
-  return free > 0 && std::none_of(wait.ahead.begin(), wait.ahead.end(), stuck);
+  // Those ahead are served first; the stuck ones among them keep what they get.
+  return free > static_cast<std::uint64_t>(std::count_if(wait.ahead.begin(), wait.ahead.end(), stuck));
 }
 
 std::string WaitGraph::cycle_through(Index waiter) {

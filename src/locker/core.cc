@@ -58,8 +58,7 @@ std::size_t space_of(const Plan& plan) { return static_cast<std::size_t>(plan.st
 
 }  // namespace
 
-// --- who keeps a Core alive
-// -----------------------------------------------------------------------------------------------
+// --- who keeps a Core alive ------------------------------------------------------------------------------
 
 struct Core::References {
   std::vector<std::shared_ptr<Core>> cores;
@@ -145,8 +144,7 @@ Backend& Core::use() {
   return *backend_;
 }
 
-// --- acquire, extend, release
-// ---------------------------------------------------------------------------------------------
+// --- acquire, extend, release ----------------------------------------------------------------------------
 
 class Core::Watch final : public WaitObserver {
  public:

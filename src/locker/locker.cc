@@ -30,8 +30,7 @@ spi::OwnerId Locker::owner_of(const AcquireOptions& options) const {
   return options.owner->id_;
 }
 
-// --- acquire
-// --------------------------------------------------------------------------------------------------------------
+// --- acquire ---------------------------------------------------------------------------------------------
 
 Lock Locker::acquire(const Target& target, const AcquireOptions& options) {
   return {&core(), *core().run(spi::Plan(target), options, owner_of(options), nullptr, false)};
@@ -76,8 +75,7 @@ std::optional<Lock> Locker::try_acquire(std::span<const Target> targets, std::ch
   return grant ? std::optional(Lock(core_, *grant)) : std::nullopt;
 }
 
-// --- looking
-// --------------------------------------------------------------------------------------------------------------
+// --- looking ---------------------------------------------------------------------------------------------
 
 Owner Locker::owner(std::string_view name) { return {core().shared_from_this(), core().use().make_owner(name)}; }
 
