@@ -1,0 +1,258 @@
+// Slots: at most N holders of a name at once (M1, M7).
+#include <atomic>
+
+#include "suite.h"
+
+namespace hierlock::conformance {
+namespace {
+
+class Slots : public Conformance {
+ protected:
+  bool unsupported() {
+    if (can().slots) return false;
+    expect_unsupported(slots("s", 2));
+    return true;
+  }
+};
+
+TEST_P(Slots, as_many_as_there_are_and_no_more) {  // M1
+  if (unsupported()) return;
+  std::vector<Outcome> held;
+  for (int i = 0; i < 3; ++i) held.push_back(granted(party("p" + std::to_string(i)).acquire(slots("s", 3))));
+  Pending fourth = party("p3").acquire(slots("s", 3));
+  blocked(fourth);
+  refused(party("p4").try_acquire(slots("s", 3)), ErrorKind::busy);
+  refused(party("p4").acquire(slots("s", 3), {.timeout = 1ms}), ErrorKind::timeout);
+  party("p1").release(held[1]);
+  granted(fourth);
+  refused(party("p4").try_acquire(slots("s", 3)), ErrorKind::busy);
+}
+
+TEST_P(Slots, at_most_n_at_once_under_many_threads) {  // M1
+  if (unsupported()) return;
+  constexpr int threads = 8, rounds = 400;
+  for (const std::uint32_t count : {1u, 3u}) {
+    const Target target = slots("s" + std::to_string(count), count);
+    std::atomic<std::uint32_t> inside = 0, most = 0, too_many = 0;
+    std::vector<std::future<void>> workers;
+    Locker& all = locker();
+    for (int worker = 0; worker < threads; ++worker) {
+      workers.push_back(std::async(std::launch::async, [&] {
+        for (int round = 0; round < rounds; ++round) {
+          const Lock lock = all.acquire(target);
+          const std::uint32_t now = ++inside;
+          if (now > count) ++too_many;
+          for (std::uint32_t seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+          }
+          std::this_thread::yield();
+          --inside;
+        }
+      }));
+    }
+    for (std::future<void>& worker : workers) worker.get();
+    EXPECT_EQ(too_many, 0u);
+    EXPECT_EQ(most, count) << "all slots are used";
+  }
+  EXPECT_TRUE(nothing_left()) << state();
+}
+
+TEST_P(Slots, one_owner_may_hold_several) {
+  if (unsupported()) return;
+  Party &alice = party("alice"), &bob = party("bob");
+  const Outcome first = granted(alice.acquire(slots("s", 3)));
+  granted(alice.acquire(slots("s", 3)));
+  granted(bob.acquire(slots("s", 3)));
+  refused(bob.try_acquire(slots("s", 3)), ErrorKind::busy);
+  alice.release(first);
+  granted(bob.try_acquire(slots("s", 3)));
+}
+
+TEST_P(Slots, waiters_are_served_in_the_order_they_came) {
+  if (unsupported()) return;
+  if (!can().fifo) GTEST_SKIP() << "this store promises no order";
+  Party &first = party("first"), &second = party("second");
+  const Outcome one = granted(first.acquire(slots("s", 2)));
+  const Outcome two = granted(second.acquire(slots("s", 2)));
+  std::vector<Pending> queue;
+  for (int i = 0; i < 4; ++i) {
+    queue.push_back(party("w" + std::to_string(i)).acquire(slots("s", 2)));
+    blocked(queue.back());
+  }
+  first.release(one);
+  const Outcome got_first = granted(queue[0]);
+  for (std::size_t i = 1; i < queue.size(); ++i) blocked(queue[i]);
+  second.release(two);
+  const Outcome got_second = granted(queue[1]);
+  for (std::size_t i = 2; i < queue.size(); ++i) blocked(queue[i]);
+  queue[1].by->release(got_second);
+  granted(queue[2]);
+  blocked(queue[3]);
+  queue[0].by->release(got_first);
+  granted(queue[3]);
+}
+
+TEST_P(Slots, nobody_overtakes_a_waiter) {
+  if (unsupported()) return;
+  if (!can().fifo) GTEST_SKIP() << "this store promises no order";
+  Party &holder = party("holder"), &waiter = party("waiter"), &late = party("late");
+  const Outcome held = granted(holder.acquire(slots("s", 1)));
+  Pending asked = waiter.acquire(slots("s", 1));
+  blocked(asked);
+  refused(late.try_acquire(slots("s", 1)), ErrorKind::busy);
+  holder.release(held);
+  granted(asked);
+}
+
+TEST_P(Slots, a_waiter_that_gives_up_costs_no_slot) {  // M7
+  if (unsupported()) return;
+  Party &holder = party("holder"), &quitter = party("quitter"), &next = party("next");
+  const Outcome held = granted(holder.acquire(slots("s", 1)));
+  refused(quitter.acquire(slots("s", 1), {.timeout = 1ms}), ErrorKind::timeout);
+  EXPECT_TRUE(holder.holds(held)) << "a failed wait releases nobody's slot";
+  refused(next.try_acquire(slots("s", 1)), ErrorKind::busy);
+  holder.release(held);
+  granted(next.try_acquire(slots("s", 1)));
+}
+
+TEST_P(Slots, releasing_twice_gives_back_one_slot) {  // M7
+  if (unsupported()) return;
+  Party &bob = party("bob"), &carol = party("carol");
+  Lock mine = locker().acquire(slots("s", 2));
+  granted(bob.acquire(slots("s", 2)));
+  mine.release();
+  mine.release();
+  granted(carol.try_acquire(slots("s", 2)));
+  refused(carol.try_acquire(slots("s", 2)), ErrorKind::busy);
+}
+
+TEST_P(Slots, two_who_disagree_on_the_number_are_told_both) {  // M7
+  if (unsupported()) return;
+  Party &alice = party("alice"), &bob = party("bob");
+  const Outcome held = granted(alice.acquire(slots("s", 4)));
+  const Outcome refusal = refused(bob.acquire(slots("s", 17)), ErrorKind::incompatible);
+  EXPECT_NE(refusal.message.find("4"), std::string::npos) << refusal.message;
+  EXPECT_NE(refusal.message.find("17"), std::string::npos) << refusal.message;
+  EXPECT_FALSE(refusal.retryable);
+  refused(bob.try_acquire(slots("s", 17)), ErrorKind::incompatible);
+  EXPECT_TRUE(nothing_left(bob)) << state();
+  granted(bob.acquire(slots("s", 4)));
+  granted(bob.acquire(slots("t", 17)));
+  EXPECT_TRUE(alice.holds(held));
+}
+
+TEST_P(Slots, one_call_that_disagrees_with_itself_is_refused) {  // M7
+  if (unsupported()) return;
+  const std::string message = message_of([&] { return locker().acquire({slots("s", 2), slots("s", 3)}); });
+  EXPECT_EQ(kind_thrown_by([&] { return locker().acquire({slots("s", 2), slots("s", 3)}); }), ErrorKind::incompatible);
+  EXPECT_NE(message.find("2"), std::string::npos) << message;
+  EXPECT_NE(message.find("3"), std::string::npos) << message;
+  EXPECT_TRUE(nothing_left()) << state();
+}
+
+TEST_P(Slots, a_disagreement_ends_with_the_last_holder) {
+  if (unsupported()) return;
+  (void)locker().acquire(slots("s", 2));
+  const Lock lock = locker().acquire(slots("s", 3));
+  EXPECT_TRUE(lock.held());
+}
+
+TEST_P(Slots, a_slot_and_paths_are_taken_together) {
+  if (unsupported()) return;
+  Party &alice = party("alice"), &bob = party("bob");
+  const Outcome held = granted(alice.acquire_all({slots("s", 1), "u1/a1", named("n")}));
+  refused(bob.try_acquire(slots("s", 1)), ErrorKind::busy);
+  refused(bob.try_acquire("u1"), ErrorKind::busy);
+  alice.release(held);
+  granted(bob.try_acquire(slots("s", 1)));
+}
+
+TEST_P(Slots, an_owner_that_holds_them_all_and_asks_again_is_a_deadlock) {  // B11
+  if (unsupported()) return;
+  Party& alice = party("alice");
+  const Outcome first = granted(alice.acquire(slots("s", 2)));
+  granted(alice.acquire(slots("s", 2)));
+  const Outcome refusal = refused(alice.acquire(slots("s", 2)), ErrorKind::deadlock);
+  EXPECT_NE(refusal.message.find("s"), std::string::npos);
+  refused(alice.acquire(slots("s", 2), {.timeout = 0ns}), ErrorKind::busy);
+  EXPECT_TRUE(alice.holds(first));
+}
+
+TEST_P(Slots, an_owner_that_holds_one_of_several_waits_for_the_others) {
+  if (unsupported()) return;
+  // Any slot will do: as long as somebody else may give one back, asking again is no deadlock.
+  Party &alice = party("alice"), &bob = party("bob");
+  granted(alice.acquire(slots("s", 2)));
+  const Outcome of_bob = granted(bob.acquire(slots("s", 2)));
+  Pending asked = alice.acquire(slots("s", 2));
+  blocked(asked);
+  bob.release(of_bob);
+  granted(asked);
+}
+
+TEST_P(Slots, a_cycle_through_the_only_slot_is_a_deadlock) {  // B11
+  if (unsupported()) return;
+  Party &alice = party("alice"), &bob = party("bob");
+  granted(alice.acquire(slots("s", 1)));
+  const Outcome of_bob = granted(bob.acquire("u1"));
+  Pending alice_asks = alice.acquire("u1");
+  blocked(alice_asks, "u1");
+  Pending bob_asks = bob.acquire(slots("s", 1));
+  eventually([&] { return alice_asks.ready() || bob_asks.ready(); });
+  if (!can().deadlock_at_once && alice_asks.ready()) {
+    refused(alice_asks, ErrorKind::deadlock);
+    return;
+  }
+  refused(bob_asks, ErrorKind::deadlock);
+  bob.release(of_bob);
+  granted(alice_asks);
+}
+
+TEST_P(Slots, a_cycle_through_one_of_two_slots_is_no_deadlock_while_the_other_may_come_back) {  // B11
+  if (unsupported()) return;
+  Party &alice = party("alice"), &bob = party("bob"), &carol = party("carol");
+  granted(alice.acquire(slots("s", 2)));
+  const Outcome of_carol = granted(carol.acquire(slots("s", 2)));
+  const Outcome of_bob = granted(bob.acquire("u1"));
+  Pending alice_asks = alice.acquire("u1");
+  blocked(alice_asks, "u1");
+  Pending bob_asks = bob.acquire(slots("s", 2));
+  blocked(bob_asks);
+  carol.release(of_carol);
+  const Outcome slot = granted(bob_asks);
+  bob.release(of_bob);
+  granted(alice_asks);
+  bob.release(slot);
+}
+
+TEST_P(Slots, when_the_holder_of_the_last_way_out_waits_as_well_it_is_a_deadlock) {  // B11
+  if (unsupported()) return;
+  if (!can().deadlock_at_once) GTEST_SKIP() << "this store finds cycles later";
+  Party &alice = party("alice"), &bob = party("bob"), &carol = party("carol");
+  granted(alice.acquire(slots("s", 2)));
+  const Outcome of_carol = granted(carol.acquire(slots("s", 2)));
+  const Outcome of_bob = granted(bob.acquire("u1"));
+  Pending alice_asks = alice.acquire("u1");
+  blocked(alice_asks, "u1");
+  Pending bob_asks = bob.acquire(slots("s", 2));
+  blocked(bob_asks);
+  refused(carol.acquire("u1"), ErrorKind::deadlock);
+  carol.release(of_carol);
+  const Outcome slot = granted(bob_asks);
+  bob.release(of_bob);
+  granted(alice_asks);
+  bob.release(slot);
+}
+
+TEST_P(Slots, the_number_is_part_of_what_a_target_is_and_must_be_sensible) {  // H7
+  EXPECT_EQ(kind_thrown_by([] { return slots("s", 0); }), ErrorKind::invalid_argument);
+  EXPECT_EQ(kind_thrown_by([] { return slots("s", max_slots + 1); }), ErrorKind::invalid_argument);
+  EXPECT_EQ(kind_thrown_by([] { return slots("", 1); }), ErrorKind::invalid_argument);
+  EXPECT_EQ(kind_thrown_by([] { return shared(slots("s", 1)); }), ErrorKind::invalid_argument);
+  if (unsupported()) return;
+  EXPECT_TRUE(locker().acquire(slots("s", max_slots)).held());
+}
+
+HIERLOCK_ON_EVERY_BACKEND(Slots);
+
+}  // namespace
+}  // namespace hierlock::conformance

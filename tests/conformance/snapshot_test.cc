@@ -1,0 +1,150 @@
+// Snapshot: who holds what, who waits for whom (B7).
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "suite.h"
+
+namespace hierlock::conformance {
+namespace {
+
+class Snapshots : public Conformance {};
+
+TEST_P(Snapshots, an_unused_store_is_empty) {
+  const Snapshot now = locker().snapshot();
+  EXPECT_TRUE(now.holders.empty());
+  EXPECT_TRUE(now.waiters.empty());
+  EXPECT_FALSE(now.anybody_waits());
+  EXPECT_FALSE(now.store.empty());
+}
+
+TEST_P(Snapshots, a_holder_is_shown_with_all_it_holds) {
+  Party& alice = thread("alice");
+  const Outcome lock = granted(alice.acquire_all({"u1/a1", named("n")}));
+  const std::vector<Snapshot::Holder> held = held_by(alice);
+  ASSERT_EQ(held.size(), 3u) << state();
+  for (const Snapshot::Holder& h : held) {
+    EXPECT_EQ(h.fence, lock.fence);
+    EXPECT_EQ(h.who.owner, held[0].who.owner);
+    EXPECT_NE(h.who.owner, 0u);
+    EXPECT_FALSE(h.who.owner_name.empty());
+    EXPECT_EQ(h.who.process, ::getpid());
+    EXPECT_EQ(h.who.note, "alice");
+    EXPECT_EQ(h.asked, h.target != "u1");
+    EXPECT_GE(h.age, 0ns);
+    EXPECT_LT(h.age, patience);
+  }
+}
+
+TEST_P(Snapshots, holders_are_sorted_by_target_and_owner) {
+  for (const char* name : {"c", "a", "b"}) {
+    granted(party(name).acquire(std::string("u1/") + name));
+    granted(party(name).acquire(named(name)));
+  }
+  const std::vector<Snapshot::Holder> held = locker().snapshot().holders;
+  ASSERT_EQ(held.size(), 9u) << state();
+  EXPECT_TRUE(std::is_sorted(held.begin(), held.end(), [](const Snapshot::Holder& a, const Snapshot::Holder& b) {
+    return std::tie(a.target, a.who.owner) < std::tie(b.target, b.who.owner);
+  })) << state();
+}
+
+TEST_P(Snapshots, a_waiter_is_shown_with_whom_it_waits_for) {
+  Party &alice = party("alice"), &bob = party("bob"), &carol = party("carol");
+  granted(alice.acquire(shared("u1/a1/r1")));
+  granted(bob.acquire(shared("u1/a1/r1")));
+  Pending asked = carol.acquire_all({"u1/a1/r1", "u2"});
+  Snapshot::Waiter waiter = blocked(asked, "u1/a1/r1");
+  EXPECT_EQ(waiter.mode, Mode::X);
+  EXPECT_GE(waiter.age, 0ns);
+  EXPECT_LT(waiter.age, patience);
+  EXPECT_NE(waiter.wanted.find("u1/a1/r1"), std::string::npos) << waiter.wanted;
+  EXPECT_NE(waiter.wanted.find("u2"), std::string::npos) << "the whole request: " << waiter.wanted;
+  std::vector<std::uint64_t> expected = {owner_number(alice), owner_number(bob)};
+  std::sort(expected.begin(), expected.end());
+  std::sort(waiter.blocked_by.begin(), waiter.blocked_by.end());
+  EXPECT_EQ(waiter.blocked_by, expected) << state();
+  const Snapshot now = locker().snapshot();
+  EXPECT_TRUE(now.anybody_waits());
+  EXPECT_TRUE(now.anybody_waits("u1/a1/r1"));
+  EXPECT_FALSE(now.anybody_waits("u1/a1/r2"));
+}
+
+TEST_P(Snapshots, waiters_are_listed_in_the_order_of_their_queue) {
+  if (!can().fifo) GTEST_SKIP() << "this store promises no order";
+  granted(party("holder").acquire("u1"));
+  std::vector<Pending> queue;
+  for (const char* name : {"third", "first", "second"}) {
+    queue.push_back(party(name).acquire("u1"));
+    blocked(queue.back(), "u1");
+  }
+  const std::vector<Snapshot::Waiter> waiting = locker().snapshot().waiters;
+  ASSERT_EQ(waiting.size(), 3u) << state();
+  EXPECT_EQ(waiting[0].who.note, "third");
+  EXPECT_EQ(waiting[1].who.note, "first");
+  EXPECT_EQ(waiting[2].who.note, "second");
+}
+
+TEST_P(Snapshots, notes_and_names_are_cut_at_255_bytes) {
+  const std::string long_text(1000, 'n');
+  const Owner owner = locker().owner(long_text);
+  const Lock lock = locker().acquire("u1", {.owner = &owner, .note = long_text});
+  const std::vector<Snapshot::Holder> held = locker().snapshot().holders;
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0].who.owner_name, std::string(255, 'n'));
+  EXPECT_EQ(held[0].who.note, std::string(255, 'n'));
+}
+
+TEST_P(Snapshots, hostile_text_in_notes_and_names_is_carried_as_it_is) {
+  const std::string hostile = "a\nb\t\"'\\%s%n;--";
+  const Owner owner = locker().owner(hostile);
+  const Lock lock = locker().acquire("u1", {.owner = &owner, .note = hostile});
+  const std::vector<Snapshot::Holder> held = locker().snapshot().holders;
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0].who.owner_name, hostile);
+  EXPECT_EQ(held[0].who.note, hostile);
+}
+
+TEST_P(Snapshots, targets_are_shown_as_their_text) {
+  Party& alice = party("alice");
+  granted(alice.acquire(Target::path({"u/1", "50%"})));
+  granted(alice.acquire(named("a \"quoted\" name")));
+  for (const Snapshot::Holder& h : held_by(alice)) {
+    if (!h.asked) continue;
+    const Target again = Target::parse(h.target);
+    EXPECT_TRUE(again == Target::path({"u/1", "50%"}) || again == named("a \"quoted\" name")) << h.target;
+  }
+}
+
+TEST_P(Snapshots, can_be_taken_while_everybody_moves) {
+  Locker& all = locker();
+  std::atomic<bool> over = false;
+  std::vector<std::future<void>> workers;
+  for (int worker = 0; worker < 4; ++worker) {
+    workers.push_back(std::async(std::launch::async, [&, worker] {
+      for (int round = 0; !over; ++round) {
+        const std::string target = "u1/a" + std::to_string(round % 3) + (worker % 2 == 0 ? "/r" : "");
+        const std::optional<Lock> lock = all.try_acquire(target, 1ms, {.note = "worker"});
+      }
+    }));
+  }
+  std::size_t seen = 0;
+  for (int i = 0; i < 2000 / slowness; ++i) {
+    const Snapshot now = all.snapshot();
+    for (const Snapshot::Holder& h : now.holders) {
+      EXPECT_TRUE(h.target.starts_with("u1")) << h.target;
+      EXPECT_TRUE(h.who.note == "worker") << h.who.note;
+      ++seen;
+    }
+    for (const Snapshot::Waiter& w : now.waiters) EXPECT_TRUE(w.target.starts_with("u1")) << w.target;
+    if (testing::Test::HasFailure()) break;
+  }
+  over = true;
+  for (std::future<void>& worker : workers) worker.get();
+  EXPECT_GT(seen, 0u);
+  EXPECT_TRUE(nothing_left()) << state();
+}
+
+HIERLOCK_ON_EVERY_BACKEND(Snapshots);
+
+}  // namespace
+}  // namespace hierlock::conformance

@@ -1,0 +1,251 @@
+#include "suite.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+namespace hierlock::conformance {
+
+namespace {
+
+constexpr std::chrono::seconds test_limit{60 * slowness};
+
+std::vector<Backend>& registry() {
+  static std::vector<Backend> all;
+  return all;
+}
+
+}  // namespace
+
+bool add_backend(Backend backend) {
+  registry().push_back(std::move(backend));
+  return true;
+}
+
+const std::vector<Backend>& backends() { return registry(); }
+
+std::string describe(const Snapshot& snapshot) {
+  std::ostringstream out;
+  out << "store " << snapshot.store << '\n';
+  for (const Snapshot::Holder& h : snapshot.holders) {
+    out << "  held    " << h.target << ' ' << to_string(h.mode) << (h.asked ? "" : " (ancestor)") << " by owner "
+        << h.who.owner << " '" << h.who.owner_name << "' note '" << h.who.note << "' fence " << h.fence << '\n';
+  }
+  for (const Snapshot::Waiter& w : snapshot.waiters) {
+    out << "  waiting " << w.target << ' ' << to_string(w.mode) << " for " << w.wanted << " by owner " << w.who.owner
+        << " '" << w.who.owner_name << "' note '" << w.who.note << "' blocked by";
+    for (const std::uint64_t owner : w.blocked_by) out << ' ' << owner;
+    out << (w.blocked_by.empty() ? " nobody\n" : "\n");
+  }
+  if (snapshot.holders.empty() && snapshot.waiters.empty()) out << "  nobody holds or waits\n";
+  return out.str();
+}
+
+std::string describe(const Capabilities& can) {
+  std::ostringstream out;
+  const auto say = [&](const char* name, bool value) { out << (value ? " +" : " -") << name; };
+  say("shared_inner", can.shared_inner);
+  say("shared_names", can.shared_names);
+  say("slots", can.slots);
+  say("fifo", can.fifo);
+  say("wakes_waiters", can.wakes_waiters);
+  say("extends", can.extends);
+  say("deadlock_at_once", can.deadlock_at_once);
+  say("exact_keys", can.exact_keys);
+  say("across_processes", can.across_processes);
+  say("across_machines", can.across_machines);
+  say("leases", can.leases);
+  return out.str();
+}
+
+bool eventually(const std::function<bool()>& happened) {
+  const auto deadline = Clock::now() + patience;
+  for (int round = 0; !happened(); ++round) {
+    if (Clock::now() > deadline) return happened();
+    if (round < 100) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(200us);
+    }
+  }
+  return true;
+}
+
+void Complaints::unless(bool fine, const std::string& otherwise) {
+  if (!fine) text_ += otherwise + "\n";
+}
+
+std::string in_forked_child(const std::function<void(Complaints&)>& work) {
+  int ends[2];
+  if (::pipe(ends) != 0) throw std::runtime_error(std::string("pipe: ") + std::strerror(errno));
+  const pid_t child = ::fork();
+  if (child < 0) throw std::runtime_error(std::string("fork: ") + std::strerror(errno));
+  if (child == 0) {
+    ::alarm(static_cast<unsigned>(patience.count()));
+    Complaints complaints;
+    try {
+      work(complaints);
+    } catch (const std::exception& error) {
+      complaints.unless(false, std::string("threw ") + error.what());
+    }
+    const std::string& text = complaints.text();
+    const bool written = ::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    ::_exit(written ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) text += "the child died of signal " + std::to_string(WTERMSIG(status)) + "\n";
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
+    text += "the child exited with " + std::to_string(WEXITSTATUS(status)) + "\n";
+  }
+  return text;
+}
+
+Conformance::Conformance() : table_(GetParam().make_table()) {
+  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  watchdog_.emplace(std::string(test.test_suite_name()) + "." + test.name(), test_limit, [this] {
+    const Locker* opened = opened_;
+    return opened ? describe(opened->snapshot()) : std::string("nothing was opened");
+  });
+}
+
+Conformance::~Conformance() {
+  for (auto& [name, party] : parties_) party->abandon();
+  parties_.clear();
+  // The Locker goes last, and under the watchdog still: it must not hang either.
+  opened_ = nullptr;
+  locker_.reset();
+}
+
+Locker& Conformance::locker() { return locker_ ? *locker_ : open_with({}); }
+
+Locker& Conformance::open_with(OpenOptions options) {
+  if (locker_) throw std::logic_error("the test's Locker is open already");
+  locker_.emplace(table_->open(std::move(options)));
+  opened_ = &*locker_;
+  return *locker_;
+}
+
+const Capabilities& Conformance::can() {
+  if (!can_) can_ = locker().capabilities();
+  return *can_;
+}
+
+Party& Conformance::party(const std::string& name) {
+  const auto found = parties_.find(name);
+  return found != parties_.end() ? *found->second : add_party(name, table_->make_party(name, locker()));
+}
+
+Party& Conformance::thread(const std::string& name) {
+  const auto found = parties_.find(name);
+  return found != parties_.end() ? *found->second : add_party(name, make_thread_party(name, locker()));
+}
+
+Party& Conformance::add_party(const std::string& name, std::unique_ptr<Party> party) {
+  return *(parties_[name] = std::move(party));
+}
+
+void Conformance::fail(const std::string& what) { throw std::runtime_error(what + "\n" + state()); }
+
+Outcome Conformance::result(Pending& pending) {
+  if (!eventually([&] { return pending.ready(); })) fail(pending.by->name() + " has no answer for " + pending.asked);
+  return pending.result.get();
+}
+
+Outcome Conformance::granted(Pending& pending) {
+  const Outcome outcome = result(pending);
+  if (!outcome.granted()) {
+    std::ostringstream text;
+    text << pending.by->name() << " should have been granted " << pending.asked << ", but: " << outcome;
+    fail(text.str());
+  }
+  return outcome;
+}
+
+Outcome Conformance::refused(Pending& pending, ErrorKind kind) {
+  const Outcome outcome = result(pending);
+  if (outcome.error != kind) {
+    std::ostringstream text;
+    text << pending.by->name() << " should have been refused " << pending.asked << " with " << to_string(kind)
+         << ", but: " << outcome;
+    fail(text.str());
+  }
+  return outcome;
+}
+
+Snapshot::Waiter Conformance::blocked(const Pending& pending, std::string_view at) {
+  std::optional<Snapshot::Waiter> seen;
+  eventually([&] {
+    for (const Snapshot::Waiter& waiter : waits_of(*pending.by)) {
+      if (!waiter.blocked_by.empty() && (at.empty() || waiter.target == at)) seen = waiter;
+    }
+    return seen || pending.ready();
+  });
+  if (!seen) {
+    fail(pending.by->name() + " should wait for " + pending.asked + (at.empty() ? "" : " at ") + std::string(at) +
+         (pending.ready() ? ", but has its answer" : ", but no snapshot shows it"));
+  }
+  return *seen;
+}
+
+bool Conformance::waits(Pending& pending) {
+  bool waiting = false;
+  const bool decided = eventually([&] {
+    if (pending.ready()) return true;
+    for (const Snapshot::Waiter& waiter : waits_of(*pending.by)) waiting = waiting || !waiter.blocked_by.empty();
+    return waiting;
+  });
+  if (!decided) fail(pending.by->name() + " neither waits for nor gets " + pending.asked);
+  return waiting;
+}
+
+void Conformance::expect_unsupported(const Target& target) {
+  EXPECT_EQ(kind_thrown_by([&] { return locker().acquire(target, {.timeout = 0ns}); }), ErrorKind::unsupported)
+      << target.str() << " on " << locker().url();
+  EXPECT_TRUE(nothing_left()) << state();
+}
+
+std::vector<Snapshot::Holder> Conformance::held_by(const Party& party) {
+  std::vector<Snapshot::Holder> found = locker().snapshot().holders;
+  std::erase_if(found, [&](const Snapshot::Holder& h) { return h.who.note != party.name(); });
+  return found;
+}
+
+std::vector<Snapshot::Waiter> Conformance::waits_of(const Party& party) {
+  std::vector<Snapshot::Waiter> found = locker().snapshot().waiters;
+  std::erase_if(found, [&](const Snapshot::Waiter& w) { return w.who.note != party.name(); });
+  return found;
+}
+
+std::string Conformance::owner_name(const Party& party) {
+  for (const Snapshot::Holder& h : held_by(party)) return h.who.owner_name;
+  for (const Snapshot::Waiter& w : waits_of(party)) return w.who.owner_name;
+  fail(party.name() + " neither holds nor waits");
+}
+
+std::uint64_t Conformance::owner_number(const Party& party) {
+  for (const Snapshot::Holder& h : held_by(party)) return h.who.owner;
+  for (const Snapshot::Waiter& w : waits_of(party)) return w.who.owner;
+  fail(party.name() + " neither holds nor waits");
+}
+
+bool Conformance::nothing_left(const Party& party) { return held_by(party).empty() && waits_of(party).empty(); }
+
+bool Conformance::nothing_left() {
+  const Snapshot now = locker().snapshot();
+  return now.holders.empty() && now.waiters.empty();
+}
+
+std::string Conformance::state() { return describe(locker().snapshot()); }
+
+}  // namespace hierlock::conformance

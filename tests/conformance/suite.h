@@ -1,0 +1,149 @@
+// The suite: what every store must do, asked through the public headers only. A file is one idea (hierarchy_test.cc,
+// deadlock_test.cc, …); every test runs on every backend, alone, in any order, on a table of its own.
+//
+//     TEST_P(Hierarchy, account_waits_for_its_resource) {          // H13
+//       Party &alice = party("alice"), &bob = party("bob");
+//       const Outcome resource = granted(alice.acquire("u1/a1/r1"));
+//       Pending account = bob.acquire("u1/a1");
+//       blocked(account);                                          // asked from snapshot(), never guessed from a clock
+//       alice.release(resource);
+//       granted(account);
+//     }
+//
+// Helpers throw when what they wait for does not happen; the message shows the store at that moment.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <hierlock/hierlock.h>
+
+#include "backend.h"
+#include "party.h"
+#include "watchdog.h"
+
+namespace hierlock::conformance {
+
+using namespace std::chrono_literals;
+
+// A timeout may end this much later than asked: what a busy machine may add, and far less than a missed wake-up costs.
+inline constexpr std::chrono::nanoseconds late_bound = 2s * slowness;
+
+std::string describe(const Snapshot& snapshot);
+std::string describe(const Capabilities& can);
+
+// Polls until `happened` is true, at most for `patience`. The only place in the suite that waits by the clock.
+bool eventually(const std::function<bool()>& happened);
+
+// Runs `work` on a thread of its own and waits for it; what it throws is thrown here.
+template <class Work>
+auto elsewhere(Work work) {
+  return std::async(std::launch::async, std::move(work)).get();
+}
+
+// Runs `work` in a forked child. Returns what it complained about, and how it ended if not well; empty if all is well.
+class Complaints {
+ public:
+  void unless(bool fine, const std::string& otherwise);
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+std::string in_forked_child(const std::function<void(Complaints&)>& work);
+
+// The kind of Error that `work` throws; none if it throws nothing.
+template <class Work>
+std::optional<ErrorKind> kind_thrown_by(Work&& work) {
+  try {
+    (void)work();
+  } catch (const Error& error) {
+    return error.kind();
+  }
+  return std::nullopt;
+}
+
+// Its message; empty if it throws nothing.
+template <class Work>
+std::string message_of(Work&& work) {
+  try {
+    (void)work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+class Conformance : public testing::TestWithParam<Backend> {
+ protected:
+  Conformance();
+  ~Conformance() override;
+
+  Table& table() { return *table_; }
+  // The Locker of this test, opened on first use.
+  Locker& locker();
+  // The same, opened with options. To be called before anything else uses it.
+  Locker& open_with(OpenOptions options);
+  const Capabilities& can();
+
+  // A party by its name, made on first use. It may live in another process.
+  Party& party(const std::string& name);
+  // The same, but a thread of this process: may be given an Owner or a stop_token.
+  Party& thread(const std::string& name);
+
+  // What became of a request.
+  Outcome result(Pending& pending);
+  Outcome result(Pending&& pending) { return result(pending); }
+  // It must be granted.
+  Outcome granted(Pending& pending);
+  Outcome granted(Pending&& pending) { return granted(pending); }
+  // It must fail with this kind.
+  Outcome refused(Pending& pending, ErrorKind kind);
+  Outcome refused(Pending&& pending, ErrorKind kind) { return refused(pending, kind); }
+  // It must come to wait for somebody, at the node `at` unless that is empty. Returns what the snapshot shows.
+  Snapshot::Waiter blocked(const Pending& pending, std::string_view at = {});
+  // Whether it waits (true) or is granted (false), whichever the store shows.
+  bool waits(Pending& pending);
+
+  // The request failed for what this store says it cannot do (B2).
+  void expect_unsupported(const Target& target);
+
+  // What a party holds and waits for, by the snapshot.
+  std::vector<Snapshot::Holder> held_by(const Party& party);
+  std::vector<Snapshot::Waiter> waits_of(const Party& party);
+  // How the store calls the owner behind a party that holds or waits for something.
+  std::string owner_name(const Party& party);
+  std::uint64_t owner_number(const Party& party);
+  // Neither holders nor waiters are left, of a party or of all.
+  bool nothing_left(const Party& party);
+  bool nothing_left();
+
+  std::string state();
+
+ private:
+  Party& add_party(const std::string& name, std::unique_ptr<Party> party);
+  [[noreturn]] void fail(const std::string& what);
+
+  std::unique_ptr<Table> table_;
+  std::optional<Locker> locker_;
+  std::atomic<Locker*> opened_ = nullptr;  // for the watchdog's thread
+  std::optional<Capabilities> can_;
+  std::map<std::string, std::unique_ptr<Party>> parties_;
+  std::optional<Watchdog> watchdog_;
+};
+
+#define HIERLOCK_ON_EVERY_BACKEND(suite)                           \
+  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);            \
+  INSTANTIATE_TEST_SUITE_P(, suite, testing::ValuesIn(backends()), \
+                           [](const testing::TestParamInfo<Backend>& backend) { return backend.param.name; })
+
+}  // namespace hierlock::conformance
