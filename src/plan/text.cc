@@ -14,7 +14,7 @@ std::uint32_t code_point(std::string_view character) noexcept {
   return point;
 }
 
-void append_escaped(std::string& out, std::string_view bytes) {
+void append_escaped(std::string& out, std::string_view bytes, std::string_view after_backslash) {
   while (!bytes.empty()) {
     const std::size_t size = utf8_character(bytes);
     if (size == 0 || unshowable(bytes.substr(0, size))) {
@@ -24,7 +24,7 @@ void append_escaped(std::string& out, std::string_view bytes) {
         out += hex_digits[static_cast<unsigned char>(byte) & 15];
       }
     } else {
-      if (bytes[0] == '"' || bytes[0] == '\\') out += '\\';
+      if (after_backslash.find(bytes[0]) != after_backslash.npos) out += '\\';
       out += bytes.substr(0, size);
     }
     bytes.remove_prefix(size == 0 ? 1 : size);
@@ -72,8 +72,14 @@ std::string quote(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size() + 2);
   out += '"';
-  append_escaped(out, bytes);
+  append_escaped(out, bytes, "\"\\");
   out += '"';
+  return out;
+}
+
+std::string showable(std::string_view bytes) {
+  std::string out;
+  append_escaped(out, bytes, {});
   return out;
 }
 

@@ -22,7 +22,10 @@ bool unshowable(std::string_view character) noexcept;
 // In double quotes, `"` and `\` after a backslash, what cannot be shown as `\xHH`. Inverse: read_quoted.
 std::string quote(std::string_view bytes);
 
-// The same for messages: cut after `limit` bytes, with the whole length told.
+// Without the quotes and the backslashes before `"` and `\`: for a line that is only to be shown.
+std::string showable(std::string_view bytes);
+
+// The quoted form for messages: cut after `limit` bytes, with the whole length told.
 std::string excerpt(std::string_view bytes, std::size_t limit = 60);
 
 // Reads what quote() prints from the start of `text`, which begins with `"`, and cuts it off. None, with `why` set, if

@@ -1,0 +1,102 @@
+#include "cli/arguments.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/output.h"
+
+namespace hierlock::cli {
+namespace {
+
+Command read(const std::vector<const char*>& arguments, const char* url = nullptr) {
+  return read_arguments(arguments, url);
+}
+
+TEST(Help, names_every_option_and_fits_the_terminal) {
+  for (const std::string command : {"", "explain", "collisions"}) {
+    const std::string text = help(command);
+    for (const std::string& option : option_names(command)) {
+      EXPECT_NE(text.find(option), std::string::npos) << command << " --help does not tell " << option;
+    }
+    EXPECT_NE(text.find("Examples:"), std::string::npos);
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), line_width) << line;
+  }
+  EXPECT_GE(option_names("explain").size(), 6u);
+}
+
+TEST(Arguments, targets_are_taken_byte_by_byte) {
+  const auto targets =
+      std::get<ExplainCommand>(read({"explain", "[a,b]", "\x01x", "collisions", "--", "--shared"})).targets;
+  ASSERT_EQ(targets.size(), 4u);
+  EXPECT_EQ(targets[0], Target("[a,b]"));
+  EXPECT_EQ(targets[1], Target("\x01x"));
+  EXPECT_EQ(targets[2], Target("collisions"));
+  EXPECT_EQ(targets[3], Target("--shared"));
+}
+
+TEST(Arguments, flags_say_what_the_targets_are) {
+  EXPECT_EQ(std::get<ExplainCommand>(read({"explain", "--named", "a//b"})).targets.front(), named("a//b"));
+  EXPECT_EQ(std::get<ExplainCommand>(read({"explain", "--slots", "3", "x"})).targets.front(), slots("x", 3));
+  EXPECT_EQ(std::get<ExplainCommand>(read({"explain", "--shared", "u1"})).targets.front(), shared("u1"));
+  EXPECT_EQ(std::get<ExplainCommand>(read({"explain", "shared u1"})).targets.front(), shared("u1"));
+}
+
+TEST(Arguments, numbers_may_have_a_suffix) {
+  const auto command = std::get<CollisionsCommand>(read({"collisions", "--ids", "7,5k,1M,2G,1T", "--buckets", "100k"}));
+  EXPECT_EQ(command.ids, (std::vector<std::uint64_t>{7, 5'000, 1'000'000, 2'000'000'000, 1'000'000'000'000}));
+  EXPECT_EQ(command.buckets, 100'000u);
+  EXPECT_EQ(command.at_once, 100u);
+  for (const char* bad : {"", "k", "0", "0k", "-1", "1.5", "1e6", "1kk", "2T", "99999999999999", "1,", ",1", "1,,2",
+                          "1,1,1,1,1,1,1,1,1", "1 ", " 1", "+1", "0x10"}) {
+    EXPECT_THROW(read({"collisions", "--ids", bad}), UsageError) << bad;
+  }
+}
+
+TEST(Arguments, the_option_wins_over_the_environment) {
+  EXPECT_NO_THROW(read({"--on", "memory:", "explain", "u1"}, "nonsense"));
+  EXPECT_THROW(read({"explain", "u1"}, "nonsense"), UsageError);
+  EXPECT_NO_THROW(read({"explain", "u1"}, ""));
+  EXPECT_NO_THROW(read({"explain", "u1"}, "memory:?max_locks=1000"));
+}
+
+TEST(Arguments, urls_of_stores_that_are_not_there_are_refused_without_their_password) {
+  for (const char* url : {"shm:", "mysql://app:hunter2@db/shop", "postgres://app:hunter2@db", "valkey://:hunter2@db",
+                          "etcd://app:hunter2@db", "hunter3://x", "memory:?nonsense=1", "memory:somewhere"}) {
+    try {
+      read({"explain", "u1", "--on", url});
+      FAIL() << url;
+    } catch (const UsageError& error) {
+      EXPECT_EQ(std::string(error.what()).find("hunter2"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("--on: "), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Output, wide_characters_take_two_columns) {
+  EXPECT_EQ(columns("abc"), 3u);
+  EXPECT_EQ(columns("資源"), 4u);
+  EXPECT_EQ(columns("é"), 1u);
+  EXPECT_EQ(fit_end("u1/a1/r1", 8), "u1/a1/r1");
+  EXPECT_EQ(fit_end("u1/a1/r1", 6), "…a1/r1");
+  EXPECT_EQ(fit_end("資源資源", 5), "…資源");
+}
+
+TEST(Output, json_escapes_what_json_must) {
+  Json json;
+  json.open_object().text("a\"\\\n", "x\x7F").open_array("empty").close().null("n").close();
+  EXPECT_EQ(json.str(), "{\n  \"a\\\"\\\\\\u000a\": \"x\\u007f\",\n  \"empty\": [],\n  \"n\": null\n}\n");
+}
+
+TEST(Output, numbers_are_grouped_by_three) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(1'000), "1,000");
+  EXPECT_EQ(grouped(10'000'000), "10,000,000");
+}
+
+}  // namespace
+}  // namespace hierlock::cli

@@ -1,0 +1,166 @@
+#include "cli/output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "plan/text.h"
+
+namespace hierlock::cli {
+namespace {
+
+std::uint32_t code_point(std::string_view character) noexcept {
+  const unsigned lead = static_cast<unsigned char>(character[0]);
+  std::uint32_t point = character.size() == 1 ? lead : lead & (0x7fu >> character.size());
+  for (const char byte : character.substr(1)) point = point << 6 | (static_cast<unsigned char>(byte) & 0x3fu);
+  return point;
+}
+
+// East Asian Wide and Fullwidth in blocks (Unicode UAX #11), and marks that take no place of their own.
+std::size_t columns_of(std::uint32_t point) noexcept {
+  if ((point >= 0x0300 && point <= 0x036F) || (point >= 0x200B && point <= 0x200D) ||
+      (point >= 0xFE00 && point <= 0xFE0F)) {
+    return 0;
+  }
+  const bool wide = (point >= 0x1100 && point <= 0x115F) || (point >= 0x2E80 && point <= 0xA4CF && point != 0x303F) ||
+                    (point >= 0xAC00 && point <= 0xD7A3) || (point >= 0xF900 && point <= 0xFAFF) ||
+                    (point >= 0xFE30 && point <= 0xFE6F) || (point >= 0xFF00 && point <= 0xFF60) ||
+                    (point >= 0xFFE0 && point <= 0xFFE6) || (point >= 0x1F300 && point <= 0x1F64F) ||
+                    (point >= 0x1F900 && point <= 0x1F9FF) || (point >= 0x20000 && point <= 0x3FFFD);
+  return wide ? 2 : 1;
+}
+
+}  // namespace
+
+std::size_t columns(std::string_view text) noexcept {
+  std::size_t sum = 0;
+  while (!text.empty()) {
+    const std::size_t size = std::max<std::size_t>(plan::utf8_character(text), 1);
+    sum += columns_of(code_point(text.substr(0, size)));
+    text.remove_prefix(size);
+  }
+  return sum;
+}
+
+std::string fit_end(std::string_view text, std::size_t width) {
+  if (columns(text) <= width) return std::string(text);
+  while (!text.empty() && columns(text) + 1 > width) {
+    text.remove_prefix(std::max<std::size_t>(plan::utf8_character(text), 1));
+  }
+  return "…" + std::string(text);
+}
+
+std::string Table::str() const {
+  std::vector<std::size_t> widths;
+  for (const Column& column : columns_) widths.push_back(columns(column.title));
+  for (const auto& row : rows_) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
+  }
+  std::string out;
+  const auto line = [&](auto cell_of) {
+    std::string text;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const std::string& cell = cell_of(i);
+      const std::string gap(widths[i] - columns(cell), ' ');
+      if (i > 0) text += "  ";
+      text += columns_[i].align == Align::right ? gap + cell : cell + gap;
+    }
+    text.resize(text.find_last_not_of(' ') + 1);
+    out += text + "\n";
+  };
+  line([&](std::size_t i) -> const std::string& { return columns_[i].title; });
+  for (const auto& row : rows_) line([&](std::size_t i) -> const std::string& { return row[i]; });
+  return out;
+}
+
+void Json::begin(std::string_view name) {
+  if (!closers_.empty()) {
+    out_ += first_ ? "\n" : ",\n";
+    out_.append(2 * closers_.size(), ' ');
+  }
+  if (!name.empty()) {
+    string(name);
+    out_ += ": ";
+  }
+  first_ = false;
+}
+
+// Text is UTF-8 already; what JSON or a terminal would not take as it is becomes \u00HH.
+void Json::string(std::string_view value) {
+  out_ += '"';
+  for (const char c : value) {
+    if (c == '"' || c == '\\') {
+      out_ += '\\';
+      out_ += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out_ += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    } else {
+      out_ += c;
+    }
+  }
+  out_ += '"';
+}
+
+Json& Json::open(std::string_view name, char bracket) {
+  begin(name);
+  out_ += bracket;
+  closers_ += bracket == '{' ? '}' : ']';
+  first_ = true;
+  return *this;
+}
+
+Json& Json::close() {
+  const char closer = closers_.back();
+  closers_.pop_back();
+  if (!first_) {
+    out_ += '\n';
+    out_.append(2 * closers_.size(), ' ');
+  }
+  out_ += closer;
+  first_ = false;
+  return *this;
+}
+
+Json& Json::text(std::string_view name, std::string_view value) {
+  begin(name);
+  string(value);
+  return *this;
+}
+
+Json& Json::number(std::string_view name, std::uint64_t value) {
+  begin(name);
+  out_ += std::to_string(value);
+  return *this;
+}
+
+Json& Json::number(std::string_view name, double value) {
+  begin(name);
+  out_ += std::isfinite(value) ? fmt::format("{:.6g}", value) : "null";
+  return *this;
+}
+
+Json& Json::boolean(std::string_view name, bool value) {
+  begin(name);
+  out_ += value ? "true" : "false";
+  return *this;
+}
+
+Json& Json::null(std::string_view name) {
+  begin(name);
+  out_ += "null";
+  return *this;
+}
+
+std::string grouped(std::uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
+  return digits;
+}
+
+bool write_out(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
+
+}  // namespace hierlock::cli
