@@ -1,0 +1,367 @@
+#include "cases.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "keys.h"
+#include "measure.h"
+#include "ours.h"
+#include "peer_berkeley.h"
+#include "peer_futex.h"
+#include "peer_rocksdb.h"
+#include "peer_striped.h"
+
+namespace bench {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Bar at_least(double value) { return {Bar::Kind::at_least, value}; }
+constexpr Bar at_most(double value) { return {Bar::Kind::at_most, value}; }
+constexpr std::optional<Bar> no_bar = std::nullopt;
+
+constexpr auto rate = Unit::pairs_per_second;
+constexpr auto time = Unit::nanoseconds;
+constexpr auto bytes = Unit::bytes;
+
+constexpr std::string_view spread = "1 thread, 1,000 users";
+constexpr std::string_view hot_user = "1 thread, one hot user";
+constexpr std::string_view apart = "2 threads, different users";
+constexpr std::string_view hot_user_2 = "2 threads, one hot user";
+constexpr std::string_view uuids = "1 thread, 1,000 users, ids of 36 bytes";
+constexpr std::string_view tree_held = "1 thread, 10^6 other locks held";
+constexpr std::string_view tree_held_there = "1 thread, in accounts where the 10^6 are held";
+constexpr std::string_view tree_bytes = "memory of a held lock, 10^6 of 1,000 users";
+constexpr std::string_view alone_held = "1 thread, 10^6 held, no two under one user";
+constexpr std::string_view alone_bytes = "memory of a held lock, no two under one user";
+constexpr std::string_view was_shared = "exclusive on an account that was shared, p99";
+constexpr std::string_view hand_over = "from release to the waiting thread's return, p50";
+constexpr std::string_view one_lock = "2 threads on one and the same lock";
+
+constexpr std::string_view bdb = "Berkeley DB, private region";
+constexpr std::string_view bdb_stock = "Berkeley DB, default partitions";
+constexpr std::string_view bdb_held = "Berkeley DB with as many held";
+constexpr std::string_view mutexes = "bare striped std::shared_mutex";
+constexpr std::string_view rocks = "RocksDB TransactionDB, point locks";
+
+constexpr Case cases[] = {
+    {"pair", "berkeley", "ours", "berkeley", rate, at_least(4), spread, bdb},
+    {"pair", "striped", "ours", "striped", rate, at_least(0.3), spread, mutexes},
+    {"pair", "rocksdb", "ours", "rocksdb", rate, no_bar, spread, rocks},
+    {"pair", "berkeley-stock", "ours", "stock", rate, no_bar, spread, bdb_stock},
+    {"hot", "berkeley", "ours", "berkeley", rate, no_bar, hot_user, bdb},
+    {"hot", "striped", "ours", "striped", rate, no_bar, hot_user, mutexes},
+    {"disjoint2", "berkeley", "ours", "berkeley", rate, at_least(6), apart, bdb},
+    {"disjoint2", "striped", "ours", "striped", rate, no_bar, apart, mutexes},
+    {"disjoint2", "rocksdb", "ours", "rocksdb", rate, no_bar, apart, rocks},
+    {"disjoint2", "berkeley-stock", "ours", "stock", rate, no_bar, apart, bdb_stock},
+    {"hot2", "berkeley", "ours", "berkeley", rate, at_least(8), hot_user_2, bdb},
+    {"hot2", "one-thread", "ours", "one-thread", rate, at_least(1.1), hot_user_2, "hierlock, 1 thread on that user"},
+    {"hot2", "striped", "ours", "striped", rate, no_bar, hot_user_2, mutexes},
+    {"hot2", "berkeley-stock", "ours", "stock", rate, no_bar, hot_user_2, bdb_stock},
+    {"million", "berkeley", "ours", "berkeley", rate, at_least(4), tree_held, bdb_held},
+    {"million", "same-users", "ours-there", "berkeley-there", rate, no_bar, tree_held_there, bdb_held},
+    {"million", "bytes", "ours-bytes", "limit-bytes", bytes, at_most(1), tree_bytes, "a limit of 200 bytes"},
+    {"million", "berkeley-bytes", "ours-bytes", "berkeley-bytes", bytes, no_bar, tree_bytes, bdb},
+    {"million", "exclusive-p99", "ours-exclusive", "limit-time", time, at_most(1), was_shared, "a limit of 1 ms"},
+    {"alone", "berkeley", "ours", "berkeley", rate, no_bar, alone_held, bdb_held},
+    {"alone", "bytes", "ours-bytes", "limit-bytes", bytes, no_bar, alone_bytes, "the limit of million/bytes"},
+    {"alone", "berkeley-bytes", "ours-bytes", "berkeley-bytes", bytes, no_bar, alone_bytes, bdb},
+    {"handover", "futex", "ours", "futex", time, at_most(2), hand_over, "bare futex ping-pong"},
+    {"handover", "berkeley", "ours", "berkeley", time, no_bar, hand_over, bdb},
+    {"uuid", "berkeley", "ours", "berkeley", rate, no_bar, uuids, bdb},
+    {"uuid", "striped", "ours", "striped", rate, no_bar, uuids, mutexes},
+    {"string", "prepared", "string", "prepared", rate, no_bar, "from a plain string", "hierlock, prepared target"},
+    {"named", "berkeley", "ours", "berkeley", rate, no_bar, "1 thread, 4,096 names", "Berkeley DB, one lock_get"},
+    {"slots", "named", "slots", "named", rate, no_bar, "1 thread, 4,096 counted locks of 3", "hierlock, names"},
+    {"contended", "berkeley", "ours", "berkeley", rate, no_bar, one_lock, bdb},
+    {"contended", "striped", "ours", "striped", rate, no_bar, one_lock, "bare std::shared_mutex, which is not fair"},
+};
+
+// A contender is measured once a round.
+using Contender = std::function<double()>;
+using Contenders = std::map<std::string, Contender, std::less<>>;
+
+class Session {
+ public:
+  Session(const Effort& effort, const Progress& progress, std::vector<const Case*> selected)
+      : effort_(effort), progress_(progress), selected_(std::move(selected)) {}
+
+  Window window(std::size_t batch = 64) const { return {effort_.quick ? 15ms : 100ms, batch}; }
+  bool quick() const { return effort_.quick; }
+  void preparing(std::string_view group, std::string_view what) const { progress_(group, what); }
+
+  // Whether any selected case needs this contender: what is slow to prepare is not prepared for nothing.
+  bool needs(std::string_view group, std::string_view contender) const {
+    return std::any_of(selected_.begin(), selected_.end(), [&](const Case* c) {
+      return c->group == group && (c->ours == contender || c->peer == contender);
+    });
+  }
+
+  // All contenders that a selected case of the group names, round by round, each round beginning with another one.
+  void measure(std::string_view group, const Contenders& contenders) {
+    std::vector<const Contenders::value_type*> order;
+    for (const auto& contender : contenders) {
+      if (needs(group, contender.first)) order.push_back(&contender);
+    }
+    std::map<std::string_view, std::vector<double>> values;
+    for (std::size_t round = 0; round < effort_.rounds; ++round) {
+      progress_(group, "round " + std::to_string(round + 1) + " of " + std::to_string(effort_.rounds));
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        const auto& [name, contender] = *order[(i + round) % order.size()];
+        values[name].push_back(contender());
+      }
+    }
+    for (const Case* c : selected_) {
+      if (c->group != group) continue;
+      const std::vector<double>&ours = values.at(c->ours), &peer = values.at(c->peer);
+      results_.push_back({c, summarize(ours), summarize(peer), summarize(ratios(ours, peer))});
+    }
+  }
+
+  std::vector<Result> results() && { return std::move(results_); }
+
+ private:
+  Effort effort_;
+  const Progress& progress_;
+  std::vector<const Case*> selected_;
+  std::vector<Result> results_;
+};
+
+// A store and the workers that use it, checked to exclude one another before anything is measured.
+template <class Store>
+struct Team {
+  template <class... Args>
+  Team(std::string_view name, const std::vector<std::vector<Path>>& keys, Args&&... args)
+      : store(std::make_unique<Store>(std::forward<Args>(args)...)) {
+    typename Store::Worker a(*store, std::vector<Path>{}), b(*store, std::vector<Path>{});
+    check_exclusion(name, a, b);
+    for (const std::vector<Path>& k : keys) crew.push_back(std::make_unique<typename Store::Worker>(*store, k));
+  }
+
+  std::unique_ptr<Store> store;
+  Crew<typename Store::Worker> crew;
+};
+
+const Berkeley::Config stock{.partitions = 0};
+
+void pairs(Session& session, std::string_view group, const std::vector<std::vector<Path>>& keys,
+           const std::vector<Path>& all_keys) {
+  Team<Ours> ours("hierlock", keys);
+  Team<Berkeley> berkeley("Berkeley DB", keys), default_berkeley("Berkeley DB", keys, stock);
+  Team<Striped> striped("striped", keys);
+  Team<RocksDb> rocksdb("RocksDB", keys);
+  Crew<Ours::Worker> one;
+  one.push_back(std::make_unique<Ours::Worker>(*ours.store, all_keys));
+  const Window window = session.window();
+  Window wall = window;
+  wall.always_wall_clock = true;
+  session.measure(group, {{"ours", [&] { return pairs_per_second(ours.crew, window); }},
+                          {"one-thread", [&] { return pairs_per_second(one, wall); }},
+                          {"berkeley", [&] { return pairs_per_second(berkeley.crew, window); }},
+                          {"stock", [&] { return pairs_per_second(default_berkeley.crew, window); }},
+                          {"striped", [&] { return pairs_per_second(striped.crew, window); }},
+                          {"rocksdb", [&] { return pairs_per_second(rocksdb.crew, window); }}});
+}
+
+void pair(Session& session) { pairs(session, "pair", {spread_keys()}, {}); }
+
+void hot(Session& session) { pairs(session, "hot", {hot_keys()}, {}); }
+
+void uuid(Session& session) { pairs(session, "uuid", {long_keys()}, {}); }
+
+void disjoint2(Session& session) {
+  const std::vector<Path> keys = spread_keys();
+  pairs(session, "disjoint2", {keys_by_user(keys, 0), keys_by_user(keys, 1)}, {});
+}
+
+void hot2(Session& session) {
+  const std::vector<Path> keys = hot_keys();
+  pairs(session, "hot2", {keys_by_resource(keys, 0), keys_by_resource(keys, 1)}, keys);
+}
+
+// p99 of acquiring an account exclusively that eight of its resources, and then the account itself, have just shared.
+// Its user is one of those under which the 10^6 are held.
+double exclusive_p99(hierlock::Locker& locker, std::size_t samples, std::size_t& next) {
+  std::vector<double> times;
+  on_threads(1, [&](std::size_t) {
+    for (std::size_t n = 0; n < samples; ++n, ++next) {
+      const Path held = held_tree_key(next * accounts * resources % held_count);
+      const auto account = static_cast<std::uint32_t>(accounts + next / users);
+      const hierlock::Target target_account = target(Path(held.user, account, 0), 2);
+      {
+        std::array<hierlock::Lock, 8> resource_locks;
+        for (std::uint32_t r = 0; r < resource_locks.size(); ++r) {
+          resource_locks[r] = locker.acquire(target(Path(held.user, account, r)));
+        }
+      }
+      locker.acquire(hierlock::shared(target_account)).release();
+      const Clock::time_point begin = Clock::now();
+      const hierlock::Lock lock = locker.acquire(target_account);
+      times.push_back(nanoseconds(Clock::now() - begin));
+    }
+  });
+  return percentile(std::move(times), 99);
+}
+
+// 10^6 locks held by hierlock and by Berkeley DB at once; `key` says which.
+void with_held(Session& session, std::string_view group, Path (*key)(std::size_t), std::size_t nodes_held) {
+  // Handles are the caller's, like a std::unique_lock: they are in memory before the measuring begins.
+  std::vector<hierlock::Lock> handles(held_count);
+  const auto per_lock = [](std::size_t before) {
+    const std::size_t after = resident_bytes();
+    return (static_cast<double>(after) - static_cast<double>(before)) / static_cast<double>(held_count);
+  };
+
+  session.preparing(group, "hierlock takes 10^6 locks");
+  std::size_t before = resident_bytes();
+  const auto ours = std::make_unique<Ours>();
+  for (std::size_t i = 0; i < held_count; ++i) handles[i] = ours->locker().acquire(target(key(i)));
+  const double our_bytes = per_lock(before);
+
+  std::unique_ptr<Berkeley> berkeley;
+  std::unique_ptr<Berkeley::Worker> berkeley_holder;
+  double berkeley_bytes = 0;
+  if (session.needs(group, "berkeley") || session.needs(group, "berkeley-there") ||
+      session.needs(group, "berkeley-bytes")) {
+    session.preparing(group, "Berkeley DB takes 10^6 locks");
+    before = resident_bytes();
+    berkeley = std::make_unique<Berkeley>(Berkeley::Config{.max_nodes = nodes_held + 20'000});
+    berkeley_holder = std::make_unique<Berkeley::Worker>(*berkeley, std::vector<Path>{});
+    for (std::size_t i = 0; i < held_count; ++i) berkeley_holder->hold(key(i));
+    berkeley_bytes = per_lock(before);
+  }
+
+  const std::vector<Path> keys = spread_keys();
+  std::vector<Path> keys_there;
+  for (const Path& path : keys) {
+    const Path held = held_tree_key(path.user * accounts * resources);
+    keys_there.emplace_back(held.user, path.account, resources + path.resource);
+  }
+  Crew<Ours::Worker> our_crew, our_crew_there;
+  our_crew.push_back(std::make_unique<Ours::Worker>(*ours, keys));
+  our_crew_there.push_back(std::make_unique<Ours::Worker>(*ours, keys_there));
+  Crew<Berkeley::Worker> berkeley_crew, berkeley_crew_there;
+  if (berkeley) {
+    berkeley_crew.push_back(std::make_unique<Berkeley::Worker>(*berkeley, keys));
+    berkeley_crew_there.push_back(std::make_unique<Berkeley::Worker>(*berkeley, keys_there));
+    check_exclusion("Berkeley DB", *berkeley_crew[0], *berkeley_crew_there[0]);
+  }
+  check_exclusion("hierlock", *our_crew[0], *our_crew_there[0]);
+
+  const Window window = session.window();
+  const std::size_t samples = session.quick() ? 500 : 2000;
+  std::size_t next = 0;
+  session.measure(group, {{"ours", [&] { return pairs_per_second(our_crew, window); }},
+                          {"ours-there", [&] { return pairs_per_second(our_crew_there, window); }},
+                          {"berkeley", [&] { return pairs_per_second(berkeley_crew, window); }},
+                          {"berkeley-there", [&] { return pairs_per_second(berkeley_crew_there, window); }},
+                          {"ours-bytes", [&] { return our_bytes; }},
+                          {"berkeley-bytes", [&] { return berkeley_bytes; }},
+                          {"limit-bytes", [] { return 200.0; }},
+                          {"ours-exclusive", [&] { return exclusive_p99(ours->locker(), samples, next); }},
+                          {"limit-time", [] { return 1e6; }}});
+  session.preparing(group, "releasing");
+}
+
+void million(Session& session) { with_held(session, "million", held_tree_key, held_count + users * accounts + users); }
+
+void alone(Session& session) { with_held(session, "alone", held_alone_key, 3 * held_count); }
+
+// One Berkeley DB lock that two lockers hand to each other.
+class BerkeleyTurns {
+ public:
+  void acquire(std::size_t self) { sides_[self].hold(path_); }
+  void release(std::size_t self) { sides_[self].drop(); }
+
+ private:
+  const Path path_{0, 0, 0};
+  Berkeley store_;
+  Berkeley::Worker sides_[2] = {{store_, {}}, {store_, {}}};
+};
+
+void handover(Session& session) {
+  FutexTurns futex;
+  if (!futex.is_turn_of(0) || futex.is_turn_of(1)) throw std::runtime_error("futex: self-check: it is nobody's turn");
+  OurTurns ours;
+  BerkeleyTurns berkeley;
+  const std::size_t hops = session.quick() ? 100 : 500;
+  const auto p50 = [hops](auto& turns) { return percentile(hand_overs(turns, hops), 50); };
+  session.measure("handover", {{"ours", [&] { return p50(ours); }},
+                               {"futex", [&] { return p50(futex); }},
+                               {"berkeley", [&] { return p50(berkeley); }}});
+}
+
+void string(Session& session) {
+  Team<Ours> ours("hierlock", {spread_keys()});
+  Crew<Ours::StringWorker> strings;
+  strings.push_back(std::make_unique<Ours::StringWorker>(*ours.store, spread_keys()));
+  const Window window = session.window();
+  session.measure("string", {{"prepared", [&] { return pairs_per_second(ours.crew, window); }},
+                             {"string", [&] { return pairs_per_second(strings, window); }}});
+}
+
+Crew<Ours::Worker> crew_of(Ours& store, hierlock::Target (*make)(const Path&)) {
+  std::vector<hierlock::Target> targets;
+  for (const Path& path : spread_keys()) targets.push_back(make(path));
+  Crew<Ours::Worker> crew;
+  crew.push_back(std::make_unique<Ours::Worker>(store, std::move(targets)));
+  return crew;
+}
+
+hierlock::Target as_name(const Path& path) { return hierlock::named(path.nodes[2]); }
+hierlock::Target as_slots(const Path& path) { return hierlock::slots(path.nodes[2], 3); }
+
+void named(Session& session) {
+  Ours ours;
+  Crew<Ours::Worker> names = crew_of(ours, as_name);
+  Team<Berkeley> berkeley("Berkeley DB", {spread_keys()});
+  const Window window = session.window();
+  const auto node = [](Berkeley::Worker& worker, std::size_t i) { worker.pair_of_node(i); };
+  session.measure("named", {{"ours", [&] { return pairs_per_second(names, window); }},
+                            {"berkeley", [&] { return pairs_per_second(berkeley.crew, window, node); }}});
+}
+
+void slots(Session& session) {
+  Ours ours;
+  Crew<Ours::Worker> names = crew_of(ours, as_name), counted = crew_of(ours, as_slots);
+  const Window window = session.window();
+  session.measure("slots", {{"slots", [&] { return pairs_per_second(counted, window); }},
+                            {"named", [&] { return pairs_per_second(names, window); }}});
+}
+
+void contended(Session& session) {
+  const std::vector<std::vector<Path>> same{{Path(0, 0, 0)}, {Path(0, 0, 0)}};
+  Team<Ours> ours("hierlock", same);
+  Team<Berkeley> berkeley("Berkeley DB", same);
+  Team<Striped> striped("striped", same);
+  // A pair may take as long as a wake-up: the clock is read after each, so that nobody goes on alone for a batch.
+  const Window window = session.window(1);
+  session.measure("contended", {{"ours", [&] { return pairs_per_second(ours.crew, window); }},
+                                {"berkeley", [&] { return pairs_per_second(berkeley.crew, window); }},
+                                {"striped", [&] { return pairs_per_second(striped.crew, window); }}});
+}
+
+}  // namespace
+
+std::span<const Case> all_cases() { return cases; }
+
+std::vector<Result> run(const std::vector<const Case*>& selected, const Effort& effort, const Progress& progress) {
+  constexpr std::pair<std::string_view, void (*)(Session&)> groups[] = {
+      {"pair", pair},       {"hot", hot},     {"disjoint2", disjoint2}, {"hot2", hot2},
+      {"million", million}, {"alone", alone}, {"handover", handover},   {"uuid", uuid},
+      {"string", string},   {"named", named}, {"slots", slots},         {"contended", contended},
+  };
+  Session session(effort, progress, selected);
+  for (const auto& [group, measure] : groups) {
+    const auto in_group = [name = group](const Case* c) { return c->group == name; };
+    if (std::any_of(selected.begin(), selected.end(), in_group)) measure(session);
+  }
+  return std::move(session).results();
+}
+
+}  // namespace bench

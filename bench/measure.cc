@@ -1,0 +1,33 @@
+#include "measure.h"
+
+#include <malloc.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+namespace bench {
+
+double thread_nanoseconds() {
+  timespec used{};
+  if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) throw std::runtime_error("no clock of processor time");
+  return static_cast<double>(used.tv_sec) * 1e9 + static_cast<double>(used.tv_nsec);
+}
+
+std::size_t resident_bytes() {
+  malloc_trim(0);
+  std::ifstream statm("/proc/self/statm");
+  std::size_t total = 0, resident = 0;
+  if (!(statm >> total >> resident)) throw std::runtime_error("cannot read /proc/self/statm");
+  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+void fail(const char* what) noexcept {
+  std::fprintf(stderr, "compare: %s\n", what);
+  std::fflush(nullptr);
+  std::_Exit(70);
+}
+
+}  // namespace bench

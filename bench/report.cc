@@ -1,0 +1,162 @@
+#include "report.h"
+
+#include <hierlock/version.h>
+
+#include <cmath>
+#include <string_view>
+#include <thread>
+
+namespace bench {
+
+namespace {
+
+template <class... Args>
+std::string format(const char* pattern, Args... args) {
+  char text[256];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-security"
+  std::snprintf(text, sizeof text, pattern, args...);
+#pragma GCC diagnostic pop
+  return text;
+}
+
+// Three digits that count, fewer for what is very small.
+std::string digits(double value) {
+  if (value < 0.00995) return format("%.1g", value);
+  const int decimals = value >= 99.95 ? 0 : value >= 9.995 ? 1 : value >= 0.9995 ? 2 : 3;
+  return format("%.*f", decimals, value);
+}
+
+std::string with_unit(double value, Unit unit) {
+  switch (unit) {
+    case Unit::pairs_per_second:
+      if (value >= 1e6) return digits(value / 1e6) + " M/s";
+      return digits(value / 1e3) + " k/s";
+    case Unit::nanoseconds:
+      if (value >= 1e6) return digits(value / 1e6) + " ms";
+      if (value >= 1e3) return digits(value / 1e3) + " us";
+      return digits(value) + " ns";
+    case Unit::bytes:
+      return digits(value) + " B";
+  }
+  return "?";
+}
+
+std::string bar_text(const std::optional<Bar>& bar) {
+  if (!bar) return "-";
+  return format("%s %g", bar->kind == Bar::Kind::at_least ? ">=" : "<=", bar->value);
+}
+
+std::string_view json_unit(Unit unit) {
+  switch (unit) {
+    case Unit::pairs_per_second:
+      return "pairs/s";
+    case Unit::nanoseconds:
+      return "ns";
+    case Unit::bytes:
+      return "bytes";
+  }
+  return "?";
+}
+
+std::string_view json_verdict(Verdict verdict) { return verdict == Verdict::missed ? "missed" : to_string(verdict); }
+
+std::string json_number(double value) { return std::isfinite(value) ? format("%.6g", value) : "null"; }
+
+std::string json_string(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
+std::string json_summary(const Summary& s) {
+  return "{\"median\": " + json_number(s.median) + ", \"min\": " + json_number(s.min) +
+         ", \"q1\": " + json_number(s.q1) + ", \"q3\": " + json_number(s.q3) + ", \"max\": " + json_number(s.max) + "}";
+}
+
+}  // namespace
+
+std::vector<const Result*> Report::missed() const {
+  std::vector<const Result*> result;
+  for (const Result& r : results) {
+    if (verdict(r) == Verdict::missed) result.push_back(&r);
+  }
+  return result;
+}
+
+std::string table(const Report& report) {
+  const char* const row = "%-24s %11s %11s %7s %15s %8s  %s\n";
+  std::string text = format(row, "case", "ours", "peer", "ratio", "quartiles", "bar", "verdict");
+  for (const Result& r : report.results) {
+    const Unit unit = r.what->unit;
+    text += format(row, r.what->name().c_str(), with_unit(r.ours.median, unit).c_str(),
+                   with_unit(r.peer.median, unit).c_str(), digits(r.ratio.median).c_str(),
+                   (digits(r.ratio.q1) + ".." + digits(r.ratio.q3)).c_str(), bar_text(r.what->bar).c_str(),
+                   std::string(to_string(report.verdict(r))).c_str());
+  }
+  text += format("\nmedians of %zu interleaved rounds; the ratio (ours to peer) is taken within each round\n",
+                 report.effort.rounds);
+  if (report.load > 0.5) {
+    text +=
+        format("the machine was busy (load %.1f before the run): cases with two threads suffer most\n", report.load);
+  }
+  text += "M/s, k/s: acquire-release pairs a second, of all threads together\n";
+  switch (report.enforce) {
+    case Enforce::full:
+      break;
+    case Enforce::half:
+      text += "half a bar is enforced: `below` misses the bar, but not half of it\n";
+      break;
+    case Enforce::off:
+      text += "no bar is enforced: `below` misses it\n";
+      break;
+  }
+  return text;
+}
+
+std::string json(const Report& report) {
+  std::string text = "{\n  \"version\": 1,\n  \"program\": \"bench/compare\",\n";
+  text += "  \"hierlock\": " + json_string(HIERLOCK_VERSION) + ",\n";
+  text += format("  \"cores\": %u,\n", std::thread::hardware_concurrency());
+  text += format("  \"load_before\": %.2f,\n", report.load);
+  text += format("  \"quick\": %s,\n", report.effort.quick ? "true" : "false");
+  text += format("  \"rounds\": %zu,\n", report.effort.rounds);
+  text += "  \"enforce\": " + json_string(to_string(report.enforce)) + ",\n";
+  text += format("  \"met\": %s,\n", report.missed().empty() ? "true" : "false");
+  text += "  \"cases\": [";
+  const char* separator = "\n";
+  for (const Result& r : report.results) {
+    const std::optional<Bar>& bar = r.what->bar;
+    text += separator;
+    text += "    {\"case\": " + json_string(r.what->name()) + ", \"what\": " + json_string(r.what->what) +
+            ", \"against\": " + json_string(r.what->against) +
+            ",\n     \"unit\": " + json_string(json_unit(r.what->unit)) + ",\n     \"ours\": " + json_summary(r.ours) +
+            ",\n     \"peer\": " + json_summary(r.peer) + ",\n     \"ratio\": " + json_summary(r.ratio) +
+            ",\n     \"bar\": ";
+    if (bar) {
+      text += std::string("{\"kind\": ") + (bar->kind == Bar::Kind::at_least ? "\"at_least\"" : "\"at_most\"") +
+              ", \"value\": " + json_number(bar->value) + "}";
+    } else {
+      text += "null";
+    }
+    text += ", \"verdict\": " + json_string(json_verdict(report.verdict(r))) + "}";
+    separator = ",\n";
+  }
+  text += "\n  ]\n}\n";
+  return text;
+}
+
+std::string list() {
+  std::string text;
+  for (const Case& c : all_cases()) {
+    const std::string what = std::string(c.what) + "; " + std::string(c.against);
+    text += format("%-24s %8s  %s\n", c.name().c_str(), bar_text(c.bar).c_str(), what.c_str());
+  }
+  return text;
+}
+
+}  // namespace bench
