@@ -92,11 +92,21 @@ void check_url(const std::string& text, const std::string& from) {
   refuse(from + ": there is no store " + plan::excerpt(url.scheme) + "; use memory:");
 }
 
-// CLI11 takes "[a,b]" in a list apart and drops an empty argument. Ids may be both, so they travel behind a mark.
+// CLI11 takes "[a,b]" in a list apart, drops an empty argument, and does not take what follows "--" for more of a list
+// that has begun. Ids may be any of this, so they travel behind a mark.
 constexpr char mark = '\x01';
-std::string marked(std::string_view argument) {
-  const bool needed = argument.empty() || argument.front() == '[' || argument.front() == mark;
-  return needed ? mark + std::string(argument) : std::string(argument);
+std::vector<std::string> marked(std::span<const char* const> arguments) {
+  std::vector<std::string> out;
+  bool only_ids = false;
+  for (const std::string_view argument : arguments) {
+    if (!only_ids && argument == "--") {
+      only_ids = true;
+      continue;
+    }
+    const bool needed = only_ids || argument.empty() || argument.front() == '[' || argument.front() == mark;
+    out.push_back(needed ? mark + std::string(argument) : std::string(argument));
+  }
+  return out;
 }
 std::string unmarked(std::string_view argument) {
   if (argument.starts_with(mark)) argument.remove_prefix(1);
@@ -197,7 +207,7 @@ std::string retell(const Options& options, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     std::vector<std::string> extras = options.app.remaining(true);
     for (const std::string& extra : extras) {
-      if (extra.starts_with('-') && extra != "--") return "unknown option " + plan::excerpt(extra) + see;
+      if (extra.starts_with('-')) return "unknown option " + plan::excerpt(extra) + see;
     }
     const std::string first = extras.empty() ? "" : unmarked(extras.front());
     if (command == nullptr) return "unknown command " + plan::excerpt(first) + "; use explain or collisions";
@@ -222,11 +232,10 @@ std::string retell(const Options& options, const CLI::ParseError& error) {
 
 Command read_arguments(std::span<const char* const> arguments, const char* url) {
   Options options;
-  // CLI11 reads them from the back.
-  std::vector<std::string> reversed;
-  for (const char* argument : arguments) reversed.insert(reversed.begin(), marked(argument));
+  std::vector<std::string> texts = marked(arguments);
+  std::reverse(texts.begin(), texts.end());  // CLI11 reads them from the back
   try {
-    options.app.parse(reversed);
+    options.app.parse(texts);
   } catch (const CLI::CallForHelp&) {
     const CLI::App* command = options.command();
     return PrintCommand{help(command == nullptr ? "" : command->get_name())};

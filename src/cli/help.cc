@@ -14,10 +14,10 @@ u1, but not on a1's other resources.
 Usage: hierlock [--on URL] COMMAND ...
 
 Commands:
-  explain TARGET...    what locking a target means: levels, modes, keys, buckets,
-                       and the order in which several targets are locked
-  collisions --ids N   how often different ids meet in one bucket of a store that
-                       locks rows of a fixed table, and wait without need
+  explain TARGET...    what locking a target means: levels, modes, keys and
+                       buckets, and the order in which several are locked
+  collisions --ids N   how often different ids meet in one bucket of a store
+                       that locks rows of a fixed table, and wait without need
 
 Options:
   --on URL             the store; default: $HIERLOCK_URL, else memory:

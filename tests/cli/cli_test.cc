@@ -1,0 +1,360 @@
+// The tool as its users meet it: the real program, its output, its exit codes, hostile arguments, and every example of
+// docs/cli.md.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+std::string tool() {
+  const char* given = std::getenv("HIERLOCK_BIN");
+  return given != nullptr ? given : HIERLOCK_BIN;
+}
+
+struct Result {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string read_all(std::FILE* file) {
+  std::string text;
+  std::rewind(file);
+  char buffer[4096];
+  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, file)) > 0;) text.append(buffer, n);
+  std::fclose(file);
+  return text;
+}
+
+// Runs a program. `url` is its HIERLOCK_URL; `stdout_path` takes the place of a captured stdout ("-": closed).
+Result run_program(const std::vector<std::string>& arguments, const char* url = nullptr,
+                   const char* stdout_path = nullptr) {
+  std::FILE* out = std::tmpfile();
+  std::FILE* err = std::tmpfile();
+  const pid_t child = fork();
+  if (child == 0) {
+    unsetenv("HIERLOCK_URL");
+    if (url != nullptr) setenv("HIERLOCK_URL", url, 1);
+    const std::string folder = std::filesystem::path(tool()).parent_path();
+    setenv("PATH", (folder + ":" + std::getenv("PATH")).c_str(), 1);
+    dup2(fileno(out), 1);
+    dup2(fileno(err), 2);
+    if (stdout_path != nullptr) {
+      close(1);
+      if (std::string_view(stdout_path) != "-") static_cast<void>(open(stdout_path, O_WRONLY));
+    }
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  Result result;
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.out = read_all(out);
+  result.err = read_all(err);
+  return result;
+}
+
+Result run(std::vector<std::string> arguments, const char* url = nullptr, const char* stdout_path = nullptr) {
+  arguments.insert(arguments.begin(), tool());
+  return run_program(arguments, url, stdout_path);
+}
+
+std::string joined(const std::vector<std::string>& arguments) {
+  std::string text;
+  for (const std::string& argument : arguments) text += " " + argument;
+  return text;
+}
+
+// Exactly one line that begins with `hierlock: `, printable, and nothing on stdout.
+void expect_refused(const Result& result, int code, const std::string& what) {
+  EXPECT_EQ(result.code, code) << what << "\n" << result.err;
+  EXPECT_EQ(result.out, "") << what;
+  EXPECT_TRUE(result.err.starts_with("hierlock: ")) << what << "\n" << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << what << "\n" << result.err;
+  EXPECT_TRUE(result.err.ends_with('\n')) << what;
+  EXPECT_LT(result.err.size(), 500u) << what;
+  for (const char c : result.err) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << what;
+}
+
+void expect_usage(const std::vector<std::string>& arguments, std::string_view message, const char* url = nullptr) {
+  const Result result = run(arguments, url);
+  expect_refused(result, 64, joined(arguments));
+  EXPECT_NE(result.err.find(message), std::string::npos) << joined(arguments) << "\n" << result.err;
+}
+
+// Whether `text` is one JSON value and nothing else (RFC 8259).
+class JsonReader {
+ public:
+  explicit JsonReader(std::string_view text) : rest_(text) {}
+  bool valid() {
+    const bool ok = value();
+    space();
+    return ok && rest_.empty();
+  }
+
+ private:
+  void space() {
+    while (!rest_.empty() && std::string_view(" \n\r\t").find(rest_[0]) != std::string_view::npos)
+      rest_.remove_prefix(1);
+  }
+  bool take(std::string_view token) {
+    space();
+    if (!rest_.starts_with(token)) return false;
+    rest_.remove_prefix(token.size());
+    return true;
+  }
+  bool string() {
+    if (!take("\"")) return false;
+    while (!rest_.empty() && rest_[0] != '"') {
+      if (static_cast<unsigned char>(rest_[0]) < 0x20) return false;
+      if (rest_[0] == '\\') {
+        if (rest_.size() < 2 || std::string_view("\"\\/bfnrtu").find(rest_[1]) == std::string_view::npos) return false;
+        rest_.remove_prefix(1);
+      }
+      rest_.remove_prefix(1);
+    }
+    if (rest_.empty()) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+  bool list(std::string_view closer, bool named) {
+    if (take(closer)) return true;
+    do {
+      if (named && (!string() || !take(":"))) return false;
+      if (!value()) return false;
+    } while (take(","));
+    return take(closer);
+  }
+  bool value() {
+    if (take("{")) return list("}", true);
+    if (take("[")) return list("]", false);
+    if (take("true") || take("false") || take("null")) return true;
+    space();
+    if (rest_.starts_with('"')) return string();
+    const std::size_t size = std::min(rest_.find_first_not_of("0123456789.eE+-"), rest_.size());
+    rest_.remove_prefix(size);
+    return size > 0;
+  }
+  std::string_view rest_;
+};
+
+TEST(Tool, tells_its_version) {
+  const Result result = run({"--version"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "hierlock " HIERLOCK_EXPECTED_VERSION "\n");
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(Tool, help_goes_to_stdout_and_has_examples_that_run) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{}, {"explain"}, {"collisions"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.push_back("--help");
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 0);
+    EXPECT_EQ(result.err, "");
+    const std::size_t examples = result.out.find("Examples:");
+    ASSERT_NE(examples, std::string::npos);
+    std::istringstream lines(result.out.substr(examples));
+    int ran = 0;
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("  hierlock ")) continue;
+      const Result example = run_program({"/bin/sh", "-c", line});
+      EXPECT_EQ(example.code, 0) << line << "\n" << example.err;
+      EXPECT_NE(example.out, "") << line;
+      ++ran;
+    }
+    EXPECT_GE(ran, 3);
+  }
+}
+
+TEST(Tool, wrong_usage_is_one_line_and_64) {
+  expect_usage({}, "no command; use explain or collisions");
+  expect_usage({"explian", "u1"}, "unknown command \"explian\"");
+  expect_usage({"--bogus"}, "unknown option \"--bogus\"; see hierlock --help");
+  expect_usage({"explain", "--bogus", "u1"}, "unknown option \"--bogus\"; see hierlock explain --help");
+  expect_usage({"explain"}, "no target");
+  expect_usage({"explain", "--json=5", "u1"}, "--json takes no value");
+  expect_usage({"explain", "--named", "--slots", "3", "x"}, "exclude each other");
+  expect_usage({"explain", "u1", "--buckets", "0"}, "--buckets \"0\" is not a number from 1 to 2147483647");
+  expect_usage({"explain", "u1", "--buckets"}, "--buckets has no value");
+  expect_usage({"collisions"}, "--ids is missing");
+  expect_usage({"collisions", "--ids", "many"}, "--ids \"many\" is not a number");
+  expect_usage({"collisions", "--ids", "5", "extra"}, "unexpected argument \"extra\"");
+  expect_usage({"collisions", "--ids", "5", "--ids", "6"}, "--ids is there more than once");
+}
+
+TEST(Tool, bad_targets_are_one_line_and_64) {  // H7
+  expect_usage({"explain", ""}, "the path is empty");
+  expect_usage({"explain", "u1//r1"}, "segment 2 is empty: \"u1//r1\"");
+  expect_usage({"explain", "u1", "caf\xC3"}, "byte 0xC3 at offset 3 is not valid UTF-8");
+  expect_usage({"explain", "a\x1B[2J//"}, "\"a\\x1B[2J//\"");
+  expect_usage({"explain", "100%"}, "write a \"%\" that belongs to an id as %25");
+  expect_usage({"explain", std::string(100'000, 'x')}, "segment 1 has more than 255 bytes");
+  expect_usage({"explain", "1/2/3/4/5/6/7/8/9"}, "more than 8 segments");
+  expect_usage({"explain", "--named", ""}, "the name is empty");
+  expect_usage({"explain", "--shared", "--slots", "3", "x"}, "slots cannot be shared");
+  expect_usage({"explain", "slots \"x\" 3", "slots \"x\" 4"}, "with 3 and with 4 slots");
+}
+
+TEST(Tool, bad_urls_are_one_line_and_64_and_show_no_password) {
+  expect_usage({"--on", "", "explain", "u1"}, "--on: the URL is empty");
+  expect_usage({"--on", "nonsense", "explain", "u1"}, "--on: the URL has no scheme");
+  expect_usage({"explain", "u1", "--on", "foo:"}, "there is no store \"foo\"; use memory:");
+  expect_usage({"explain", "u1", "--on", "memory:?nonsense=1"}, "nonsense");
+  expect_usage({"explain", "u1", "--on", "memory:\n"}, "control character 0x0A at offset 7");
+  expect_usage({"collisions", "--ids", "5"}, "HIERLOCK_URL: the URL has no scheme", "nonsense");
+  for (const std::string scheme : {"shm", "mysql", "postgres", "valkey", "etcd"}) {
+    const Result result = run({"explain", "u1", "--on", scheme + "://app:hunter2@db/shop"});
+    expect_refused(result, 64, scheme);
+    EXPECT_NE(result.err.find("this build has no " + scheme + " store"), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find("hunter2"), std::string::npos) << result.err;
+  }
+  EXPECT_EQ(run({"explain", "u1", "--on", "MEMORY:"}).code, 0);
+  EXPECT_EQ(run({"explain", "u1"}, "memory:").code, 0);
+}
+
+TEST(Tool, output_that_cannot_be_written_is_one_line_and_74) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"explain", "u1"}, {"--help"}, {"--version"}}) {
+    for (const char* path : {"/dev/full", "-"}) {
+      expect_refused(run(arguments, nullptr, path), 74, joined(arguments) + " > " + path);
+    }
+  }
+}
+
+TEST(Tool, ids_that_look_like_something_else_are_ids) {
+  for (const std::string id : {"[a,b]", "explain", "collisions", "@file", "\x01", "{}", "a=b", "*", "$HOME"}) {
+    const Result result = run({"explain", "--json", id});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '{'), id == "{}" ? 7 : 4)
+        << "one target, one node, one row";
+  }
+  EXPECT_EQ(run({"explain", "u1", "--", "--shared", "-h", "--"}).code, 0);
+}
+
+TEST(Tool, hostile_arguments_get_one_line_or_a_clean_answer) {
+  const std::string seed_text =
+      std::getenv("HIERLOCK_SEED") != nullptr ? std::getenv("HIERLOCK_SEED") : std::to_string(std::random_device{}());
+  SCOPED_TRACE("run again with HIERLOCK_SEED=" + seed_text);
+  std::mt19937_64 random(std::strtoull(seed_text.c_str(), nullptr, 0));
+  const std::vector<std::string> words{"explain", "collisions", "--ids",     "--json", "--on",    "memory:", "u1/a1",
+                                       "--",      "-",          "--slots",   "3",      "--named", "-h",      "\xFF",
+                                       "\x1B[2J", "",           "=",         "%",      "[",       "--on=",   "--ids=1k",
+                                       "1M",      "--shared",   "--buckets", "---"};
+  for (int i = 0; i < 300; ++i) {
+    std::vector<std::string> arguments;
+    for (std::size_t left = random() % 6; left > 0; --left) {
+      std::string word = words[random() % words.size()];
+      if (random() % 4 == 0) word += static_cast<char>(1 + random() % 255);
+      arguments.push_back(word);
+    }
+    if (random() % 2 == 0) arguments.insert(arguments.begin(), random() % 2 == 0 ? "explain" : "collisions");
+    const Result result = run(arguments);
+    if (result.code == 0) {
+      EXPECT_EQ(result.err, "");
+      for (const char c : result.out)
+        ASSERT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << joined(arguments);
+    } else {
+      expect_refused(result, 64, joined(arguments));
+    }
+  }
+}
+
+TEST(Explain, fits_80_columns_whatever_the_ids) {
+  const std::string id(255, 'x');
+  const std::string deep = id + "/" + id + "/" + id + "/" + id + "/" + id + "/" + id + "/" + id + "/" + id;
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"explain", "u1/a1/r1"},
+        {"explain", deep, "u1", "shared " + deep},
+        {"explain", "--buckets", "2147483647", deep, "u1/a1"},
+        {"explain", "--named", id + id + id},
+        {"explain", "--slots", "1000000", id, "y"},
+        {"collisions", "--ids", "1T,1T,1,1,1,1,1,1T", "--buckets", "2147483647", "--at-once", "1T"},
+        {"collisions", "--ids", "1T", "--buckets", "1"}}) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);) {
+      // One column per character: these ids are ASCII, only the mark of a cut is not.
+      const auto columns = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+      EXPECT_LE(columns, 80) << line;
+      EXPECT_FALSE(line.ends_with(' ')) << line << "|";
+    }
+  }
+}
+
+TEST(Explain, shows_ids_that_share_a_row) {  // H15
+  const Result apart = run({"explain", "u1", "u2"});
+  EXPECT_NE(apart.out.find("No two of these nodes share a row"), std::string::npos) << apart.out;
+  const Result together = run({"explain", "--buckets", "1", "u1", "u2"});
+  EXPECT_NE(together.out.find("False contention: 1 row"), std::string::npos) << together.out;
+}
+
+TEST(Explain, is_the_same_for_any_order_of_the_targets_but_their_list) {  // H5
+  const auto tables = [](const Result& result) { return result.out.substr(result.out.find("\n\n")); };
+  EXPECT_EQ(tables(run({"explain", "u1/a1/r1", "u1/a2/r7", "u3"})),
+            tables(run({"explain", "u3", "u1/a2/r7", "u1/a1/r1"})));
+}
+
+TEST(Json, is_valid_and_has_a_version) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"explain", "--json", "u1/a1/r1", "named \"x\"", "shared u2", "slots \"y\" 3"},
+        {"explain", "--json", "--named", "\"\\\n\x7F"},
+        {"explain", "--json", "資源"},
+        {"collisions", "--json", "--ids", "1,1k,1T"},
+        {"collisions", "--json", "--ids", "1", "--buckets", "1"}}) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(JsonReader(result.out).valid()) << result.out;
+    EXPECT_TRUE(result.out.starts_with("{\n  \"version\": 1,")) << result.out;
+  }
+}
+
+TEST(Docs, every_example_of_the_page_prints_what_the_page_says) {
+  const auto page = std::filesystem::path(__FILE__).parent_path() / "../../docs/cli.md";
+  std::ifstream file(page);
+  ASSERT_TRUE(file) << "cannot read " << page;
+  std::string command;
+  std::string expected;
+  int ran = 0;
+  const auto check = [&] {
+    if (command.empty()) return;
+    const Result result = run_program({"/bin/sh", "-c", "exec 2>&1; " + command});
+    EXPECT_EQ(result.out, expected) << command;
+    command.clear();
+    expected.clear();
+    ++ran;
+  };
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("```")) {
+      check();
+      inside = line == "```console";
+    } else if (inside && line.starts_with("$ ")) {
+      check();
+      command = line.substr(2);
+    } else if (inside) {
+      expected += line + "\n";
+    }
+  }
+  EXPECT_GE(ran, 6);
+}
+
+}  // namespace
