@@ -1,8 +1,9 @@
 // Ids in buckets are balls in bins: n ids thrown independently into m buckets. All powers (1 - 1/m)^n go through log1p
 // and expm1, because 1 - (1 - 1e-7)^1 has no correct digit left when it is computed as it is written.
 //
-// FNV-1a modulo m is not perfectly even: with m near 2^31 some buckets get 3 of the 2^32 hashes and some 2. That
-// changes these numbers by a few percent at most, and for the default of 10^7 buckets by less than 10^-6.
+// Real ids are not thrown at random. Measured with FNV-1a: random ids share within 2 % of the prediction, ids that are
+// counted up (1, 2, 3, ...) 0.74 to 1.38 times as often as predicted while few share, less far off when many do.
+// Apart from that, modulo m is not perfectly even: with m near 2^31 some buckets get 3 of the 2^32 hashes and some 2.
 #include "cli/collisions.h"
 
 #include <fmt/format.h>

@@ -45,29 +45,35 @@ std::string random_looking(std::uint64_t i) {
   return id;
 }
 
-TEST(Collisions, the_prediction_is_what_really_hashed_ids_do) {  // H15
+TEST(Collisions, random_ids_do_what_is_predicted_and_counted_ones_come_near) {  // H15
   struct Shape {
     std::function<std::string(std::uint64_t)> id;
     double tolerance;
   };
-  // FNV-1a spreads ids that are counted up a little less evenly than chance would.
+  // FNV-1a does not spread ids that are counted up as chance would. The factors told to users (docs/cli.md, --help) are
+  // 0.7 to 1.4; the shapes and sizes here include the worst ones found, 0.74 (plain numbers in 2^21 buckets) and 1.38
+  // (user-N in 10^7).
+  constexpr double counted_up = 0.4;
   const std::vector<Shape> shapes{
       {random_looking, 0.02},
-      {[](std::uint64_t i) { return "u" + std::to_string(i); }, 0.12},
-      {[](std::uint64_t i) { return std::to_string(1'000'000'000 + i); }, 0.12},
+      {[](std::uint64_t i) { return std::to_string(i); }, counted_up},
+      {[](std::uint64_t i) { return "user-" + std::to_string(i); }, counted_up},
+      {[](std::uint64_t i) { return std::to_string(1'000'000'000 + i); }, counted_up},
       {[](std::uint64_t i) {
          return "u" + std::to_string(i % 50) + "/a" + std::to_string(i / 50 % 50) + "/r" + std::to_string(i / 2'500);
        },
-       0.12},
+       counted_up},
   };
   constexpr std::uint64_t ids = 200'000;
-  for (const std::uint32_t buckets : {2'000'000u, 200'000u, 20'000u}) {
+  for (const std::uint32_t buckets : {plan::default_buckets, 2'097'152u, 2'000'000u, 200'000u, 20'000u}) {
     const Prediction predicted = predict(ids, buckets, 1);
     for (const Shape& shape : shapes) {
       SCOPED_TRACE(shape.id(17) + " in " + std::to_string(buckets));
       const Counted counted = count(ids, buckets, shape.id);
-      EXPECT_NEAR(counted.ids_sharing / predicted.ids_sharing, 1, shape.tolerance);
-      EXPECT_NEAR(counted.buckets_used / predicted.buckets_used, 1, shape.tolerance);
+      const double factor = counted.ids_sharing / predicted.ids_sharing;
+      EXPECT_NEAR(factor, 1, shape.tolerance);
+      EXPECT_GE(factor, 0.7);
+      EXPECT_NEAR(counted.buckets_used / predicted.buckets_used, 1, 0.02);
       EXPECT_NEAR(counted.largest_bucket / predicted.largest_bucket, 1, 0.3);
     }
   }

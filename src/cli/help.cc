@@ -78,6 +78,9 @@ constexpr const char* collisions_help =
 that locks rows of a fixed table, and then wait for each other without need.
 Sharing a bucket never loses a lock. Needs no store.
 
+The prediction is for random ids. Ids that are counted up (1, 2, 3, ...) were
+measured to share 0.7 to 1.4 times as often.
+
 Usage: hierlock collisions --ids N[,N...] [OPTIONS]
 
 Options:
