@@ -10,7 +10,7 @@
 # makes
 #   hierlock_<name>             the room's object files; all rooms but tools together are the library `hierlock`
 #   <name>_test                 its unit tests, if the folder has *_test.cc (one program, one ctest: unit.<name>)
-#   <executable>                for a TOOL, at the top of the build folder
+#   hierlock_tool_<name>        for a TOOL: <executable>, at the top of the build folder
 #
 # A header of a room is included as "<name>/header.h", also from the room itself. That works by a folder
 # <build>/rooms/<name>/ whose only entry is a link `<name>` to the sources: a room gets that folder of its own and of the
@@ -53,9 +53,7 @@ function(hierlock_room name)
   endif()
   get_filename_component(folder "${arg_PATH}" ABSOLUTE)
   if(NOT IS_DIRECTORY "${folder}")
-    add_library(hierlock_${name} INTERFACE)
-    set_property(GLOBAL PROPERTY HIERLOCK_NEEDS_${name} ${name})
-    return()
+    message(FATAL_ERROR "hierlock_room(${name}): there is no folder ${folder}; give its PATH")
   endif()
 
   file(GLOB found CONFIGURE_DEPENDS "${folder}/*.cc")
@@ -100,14 +98,12 @@ function(hierlock_room name)
   if(arg_TOOL)
     set(objects hierlock_${name})
     set(libraries hierlock ${arg_PRIVATE_LIBS})
-    if(EXISTS "${folder}/main.cc")
-      add_executable(hierlock_tool_${name} "${folder}/main.cc")
-      hierlock_own(hierlock_tool_${name})
-      target_include_directories(hierlock_tool_${name} PRIVATE ${views})
-      target_link_libraries(hierlock_tool_${name} PRIVATE ${objects} ${libraries})
-      set_target_properties(hierlock_tool_${name} PROPERTIES
-        OUTPUT_NAME ${arg_TOOL} RUNTIME_OUTPUT_DIRECTORY "${hierlock_BINARY_DIR}")
-    endif()
+    add_executable(hierlock_tool_${name} "${folder}/main.cc")
+    hierlock_own(hierlock_tool_${name})
+    target_include_directories(hierlock_tool_${name} PRIVATE ${views})
+    target_link_libraries(hierlock_tool_${name} PRIVATE ${objects} ${libraries})
+    set_target_properties(hierlock_tool_${name} PROPERTIES
+      OUTPUT_NAME ${arg_TOOL} RUNTIME_OUTPUT_DIRECTORY "${hierlock_BINARY_DIR}")
   else()
     list(TRANSFORM needs PREPEND hierlock_ OUTPUT_VARIABLE objects)
     set(libraries ${arg_PRIVATE_LIBS})
