@@ -23,6 +23,10 @@
 
 namespace hierlock {
 
+namespace spi {
+struct Chain;
+}
+
 inline constexpr std::size_t max_depth = 8;
 inline constexpr std::size_t max_segment_bytes = 255;
 inline constexpr std::size_t max_name_bytes = 4096;
@@ -76,6 +80,7 @@ class Target {
   }
 
  private:
+  friend struct spi::Chain;
   Target() = default;
 
   std::string key_;

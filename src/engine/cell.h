@@ -64,4 +64,14 @@ class Cell {
   std::atomic<T> value_;
 };
 
+// After a locked instruction (cas, add, exchange, …): nothing below is done before what is above is seen by everybody.
+// On x86 the locked instruction has done it already.
+inline void barrier_after_locked() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
 }  // namespace hierlock::engine

@@ -101,12 +101,7 @@ Engine::Context& Engine::enter_thread() {
       throw Error(ErrorKind::exhausted,
                   "the lock table has no room for another owner: release locks, or open with a larger max_locks");
   }
-  const std::optional<std::uint32_t> lane = table_.enter_lane();
-  if (!lane) {
-    if (context->owner != none) table_.retire_owner(context->owner);
-    throw Error(ErrorKind::exhausted, "no memory for this thread's part of the lock table");
-  }
-  context->lane = *lane;
+  context->lane = table_.enter_lane();
   Context& result = *context;
   {
     const std::lock_guard guard(threads_);
@@ -258,6 +253,19 @@ std::optional<spi::Grant> Engine::acquire(const spi::Request& request) {
   return run(c, attempt, request);
 }
 
+spi::Grant Engine::at_once(const spi::Chain& chain) noexcept {
+  if (recent.engine != id_) return {};
+  Context& c = *static_cast<Context*>(recent.context);
+  const Index record = c.free_record;  // per_thread only: others keep no free records here
+  if (record == none || c.lane == common_lane) return {};
+  const std::int64_t fence = table_.take_at_once(chain, record, c.lane);
+  if (fence == 0) return {};
+  c.free_record = table_.next_free(record);
+  auto& count = c.grants[static_cast<std::size_t>(chain.space)];
+  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return {grant_id(record, record_generation(table_.record_state_word(record))), fence};
+}
+
 std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Request& request) {
   const Index record = grant_record(grant);
   Attempt attempt;
@@ -266,8 +274,9 @@ std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Req
   attempt.record = record;
   attempt.crowd = table_.owner_kind(attempt.owner) == OwnerKind::crowd;
   attempt.extending = true;
-  attempt.lane = table_.lane_of(record);
-  return run(context(), attempt, request);
+  Context& c = context();
+  attempt.lane = c.lane;
+  return run(c, attempt, request);
 }
 
 std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::Request& request) {
@@ -294,7 +303,7 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
 void Engine::give_up(Attempt& attempt) noexcept {
   table_.abandon(attempt);
   if (attempt.extending && attempt.cycle.empty()) return;
-  if (attempt.extending) table_.release(attempt.record);  // a deadlock takes the whole lock
+  if (attempt.extending) table_.release(attempt.record, attempt.lane);  // a deadlock takes the whole lock
   put_back(attempt.record);
 }
 
@@ -351,7 +360,8 @@ Error Engine::failure(const Attempt& attempt, Progress progress) const {
 void Engine::release(const spi::Grant& grant) noexcept {
   if (!held(grant)) return;
   const Index record = grant_record(grant);
-  table_.release(record);
+  const Context* const context = known_context();
+  table_.release(record, context != nullptr ? context->lane : common_lane);
   put_back(record);
 }
 

@@ -26,6 +26,7 @@ class Engine {
 
   // As spi::Backend says.
   std::optional<spi::Grant> acquire(const spi::Request& request);
+  spi::Grant at_once(const spi::Chain& chain) noexcept;
   std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request);
   void release(const spi::Grant& grant) noexcept;
   spi::Grant give(const spi::Grant& grant, spi::OwnerId to);

@@ -10,39 +10,19 @@
 #include <cstring>
 #include <mutex>
 
+#include "engine/find.h"
 #include "engine/table.h"
 
 namespace hierlock::engine {
 
 namespace {
 
-std::uint64_t text_word(std::string_view text, std::size_t index) noexcept {
-  std::uint64_t bytes = 0;
-  if (text.size() >= index * 8 + 8) {
-    std::memcpy(&bytes, text.data() + index * 8, 8);
-  } else if (text.size() > index * 8) {
-    const std::size_t rest = text.size() - index * 8;
-    for (std::size_t i = 0; i < rest; ++i) {
-      bytes |= std::uint64_t{static_cast<unsigned char>(text[index * 8 + i])} << (8 * i);
-    }
-  }
-  return bytes;
-}
-
 constexpr std::uint64_t entry_of(std::uint64_t hash, Index node) { return (hash & 0xFFFFFFFF00000000u) | node; }
 
 }  // namespace
 
-bool Table::matches(const Node& node, const spi::Step& step, Index parent) const noexcept {
-  if (node.hash.relaxed() != step.hash || node.parent.relaxed() != parent ||
-      node.meta.relaxed() != make_meta(step.segment.size(), step.level, step.space)) {
-    return false;
-  }
-  if (node.text[0].relaxed() != text_word(step.segment, 0) || node.text[1].relaxed() != text_word(step.segment, 1)) {
-    return false;
-  }
-  if (step.segment.size() <= inline_text) return true;
-  std::string_view rest = step.segment.substr(inline_text);
+bool Table::rest_matches(const Node& node, std::string_view segment) const noexcept {
+  std::string_view rest = segment.substr(inline_text);
   for (Index block = node.more.relaxed(); block != none && !rest.empty(); block = blocks_[block].next.relaxed()) {
     const std::string_view part = rest.substr(0, Block::words * 8);
     for (std::size_t i = 0; i * 8 < part.size(); ++i) {
@@ -53,26 +33,10 @@ bool Table::matches(const Node& node, const spi::Step& step, Index parent) const
   return rest.empty();
 }
 
-Index Table::find(const spi::Step& step, Index parent, std::uint64_t& word) const noexcept {
-  const std::uint32_t log2 = header_->index_log2.acquire();
-  const Cell<std::uint64_t>* const entries = index_of(log2);
-  const std::size_t mask = (std::size_t{1} << log2) - 1;
-  std::size_t place = index_place(step.hash, log2);
-  for (std::size_t probes = 0; probes <= mask; ++probes, place = (place + 1) & mask) {
-    const std::uint64_t entry = entries[place].acquire();
-    if (entry == 0) return none;
-    if ((entry ^ step.hash) >> 32 != 0) continue;
-    const auto node = static_cast<Index>(entry);
-    word = nodes_[node].word.acquire();  // before the comparison: its generation vouches for what was compared
-    if (matches(nodes_[node], step, parent)) return node;
-  }
-  return none;
-}
-
 Index Table::find_or_create(const spi::Step& step, Index parent, std::uint64_t& word) {
-  if (const Index node = find(step, parent, word); node != none) return node;
+  if (const Index node = find(key_of(step), parent, word); node != none) return node;
   const std::lock_guard guard(header_->index_latch);
-  if (const Index node = find(step, parent, word); node != none) return node;
+  if (const Index node = find(key_of(step), parent, word); node != none) return node;
   if ((std::size_t{header_->index_entries.relaxed()} + 1) * 2 > std::size_t{1} << header_->index_log2.relaxed() &&
       !grow_index()) {
     return none;
@@ -137,10 +101,11 @@ bool Table::reuse(Index index) {
   Node& node = nodes_[index];
   if (node.meta.relaxed() == 0 || node.children.relaxed() != 0) return false;
   if ((node.word.relaxed() & (word::holder | word::queued)) != 0) return false;
+  std::uint64_t before = 0;
   {
     WakeList wake;
     const std::lock_guard guard(stripe(index).latch);
-    const std::uint64_t before = node.word.change_bits(0, word::queued);  // I2: then look at the lanes
+    before = node.word.change_bits(0, word::queued);  // I2: then look at the lanes
     bool idle = (before & (word::holder | word::queued)) == 0;
     if (idle) {
       const Counts counts = count(node);
@@ -155,7 +120,8 @@ bool Table::reuse(Index index) {
   }
   index_remove(node.hash.relaxed(), index);
   header_->index_entries.set(header_->index_entries.relaxed() - 1);
-  header_->fence_floor.set(std::max(header_->fence_floor.relaxed(), node.last_fence.relaxed()));
+  header_->fence_floor.set(std::max({header_->fence_floor.relaxed(), node.last_fence.relaxed(),
+                                     (before & word::marked) != 0 ? highest_fence() : 0}));  // I6
   if (const Index parent = node.parent.relaxed(); parent != none) nodes_[parent].children.subtract(1);
   node.meta.set(0);
   free_blocks(node.more.exchange(none));

@@ -47,16 +47,25 @@ inline constexpr unsigned generation_shift = 32;
 constexpr std::uint32_t generation(std::uint64_t w) { return static_cast<std::uint32_t>(w >> generation_shift); }
 }  // namespace word
 
-// A tally: three counts of 21 bits. 2^21 holders of one node in one mode in one lane are refused as `exhausted`; the
-// limit stays clear of the top by more than there can be threads between the count and the check.
-namespace tally {
-inline constexpr unsigned bits = 21;
-inline constexpr std::uint64_t field = (std::uint64_t{1} << bits) - 1;
-inline constexpr std::uint64_t limit = field - 65'536;
-constexpr unsigned shift(Mode mode) { return static_cast<unsigned>(mode) * bits; }  // IS, IX, S
-constexpr std::uint64_t unit(Mode mode) { return std::uint64_t{1} << shift(mode); }
-constexpr std::uint64_t count(std::uint64_t t, Mode mode) { return (t >> shift(mode)) & field; }
-}  // namespace tally
+// How many records hold a node in IS, IX and S, as far as one lane has counted. A lane adds what its thread takes and
+// subtracts what its thread gives back, also of locks that other threads took: so a single lane's numbers may be below
+// zero, and only the sum over all lanes means something. The sum has room for all records there can be.
+//
+// Each lane but the common one has one thread that writes to it, which therefore needs no locked instruction to count.
+struct Tally {
+  Cell<std::uint64_t> intents;  // IX (32) | IS (32)
+  Cell<std::uint64_t> shared;
+
+  Cell<std::uint64_t>& of(Mode mode) noexcept { return mode == Mode::S ? shared : intents; }
+  static constexpr std::uint64_t unit(Mode mode) noexcept { return mode == Mode::IX ? std::uint64_t{1} << 32 : 1; }
+};
+
+inline constexpr std::uint32_t common_lane = 0;  // for threads that came too late for one of their own, or only release
+
+struct alignas(line) Lane {
+  Cell<std::int64_t> last_fence;  // the highest that was minted in this lane
+  Cell<std::uint32_t> users;
+};
 
 // What a node is, beside its text: length (16) | level (8) | space (8).
 constexpr std::uint32_t make_meta(std::size_t length, unsigned level, Space space) {
@@ -70,7 +79,7 @@ inline constexpr std::size_t inline_text = 16;
 
 struct alignas(line) Node {
   Cell<std::uint64_t> word;
-  Cell<std::int64_t> last_fence;  // no earlier lock that conflicts with an X here had a higher one, see "fences"
+  Cell<std::int64_t> last_fence;  // see I6 in table.h
   Cell<std::uint64_t> hash;
   Cell<std::uint64_t> text[inline_text / 8];  // the segment's first bytes, padded with zeros
   Cell<Index> parent;                         // while free: the next free node
@@ -96,14 +105,14 @@ constexpr std::uint32_t record_generation(std::uint64_t w) { return static_cast<
 struct alignas(line) Record {
   Cell<std::uint64_t> word;
   Cell<std::int64_t> fence;
+  Cell<std::int64_t> since;  // coarse_time() when it was granted
   Cell<Index> owner;
   Cell<Index> next_of_owner;  // all records of an owner, pushed once and never unlinked: safe to walk at any time
   Cell<Index> next_free;
-  Cell<Index> want;   // the node being taken: written before its word is changed
-  Cell<Index> node;   // one path: the deepest node held
-  Cell<Index> steps;  // many: blocks of steps; then `node` means nothing
-  Cell<Index> note;   // blocks
-  Cell<std::uint32_t> lane;
+  Cell<Index> want;          // the node being taken: written before its word is changed
+  Cell<Index> node;          // one path: the deepest node held
+  Cell<Index> steps;         // many: blocks of steps; then `node` means nothing
+  Cell<Index> note;          // blocks
   Cell<std::uint32_t> mode;  // one path: the mode `node` is held in
 };
 static_assert(sizeof(Record) == line);
@@ -153,7 +162,7 @@ struct alignas(line) Waiter {
   Cell<std::uint32_t> waiting;  // 1 while in the queue; set last, cleared first
   Cell<std::uint32_t> signal;   // futex: 1 means "look again"
   Cell<QueueKey> key;
-  Cell<std::int64_t> since;  // boot time, nanoseconds
+  Cell<std::int64_t> since;  // coarse_time()
   Cell<Index> node;
   Cell<Index> record;
   Cell<Index> owner;
@@ -181,8 +190,7 @@ struct Header {
   Cell<std::uint64_t> magic;
   Cell<std::uint32_t> format;
   Cell<std::uint32_t> padding;
-  Cell<std::int64_t> fence_origin;    // fence = this + boot time
-  Cell<std::int64_t> fence_floor;     // highest last_fence of any node that was reused; guarded by index_latch
+  Cell<std::int64_t> fence_floor;     // no fence of a node that was reused is higher; guarded by index_latch
   Cell<std::uint32_t> index_log2;     // size of the hash index in use
   Cell<std::uint32_t> index_entries;  // guarded by index_latch
   Cell<Index> sweep_hand;             // guarded by index_latch
@@ -192,7 +200,7 @@ struct Header {
   alignas(line) Latch index_latch;  // creating and reusing nodes, growing the index
   alignas(line) Latch pool_latch;   // the pools below
   Pool nodes, records, owners, blocks, tallies;
-  Cell<std::uint32_t> lane_users[lane_count];
+  Lane lanes[lane_count];
   Stripe stripes[stripe_count];
 };
 

@@ -18,8 +18,9 @@ Table::Copy Table::copy() const {
       const std::size_t first = result.holders.size();
       const bool held = record_state(before) == RecordState::held;
       const std::int64_t fence = record.fence.acquire();
+      const std::int64_t since = record.since.acquire();
       any_hold(record, [&](Index node, Mode mode, bool asked) {
-        result.holders.push_back({owner, r, node, mode, asked, held, held ? fence : 0});
+        result.holders.push_back({owner, r, node, mode, asked, held, held ? fence : 0, since});
         return false;
       });
       // What it held is still pinned if it is still the same lock; otherwise we may have seen a mixture.

@@ -19,16 +19,16 @@ namespace hierlock::engine {
 namespace {
 
 constexpr std::size_t growth = 4096;        // entries of a pool made usable at a time
-constexpr std::size_t tally_growth = 8192;  // 64 KiB of each lane
+constexpr std::size_t tally_growth = 4096;  // 64 KiB of each lane
 constexpr std::size_t page = 65'536;        // a multiple of every page size we know
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace
 
-std::int64_t boot_time() noexcept {
+std::int64_t coarse_time() noexcept {
   timespec now{};
-  clock_gettime(CLOCK_BOOTTIME, &now);
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
@@ -64,7 +64,7 @@ Table::Offsets Table::lay_out(const Capacity& c) {
   at.owners = next((std::size_t{c.owners} + growth) * line);
   at.blocks = next((std::size_t{c.blocks} + growth) * line);
   at.waiters = next(std::size_t{stripe_count} * c.waiters_per_stripe * line);
-  at.tallies = next(std::size_t{lane_count} * c.tallies * sizeof(std::uint64_t));
+  at.tallies = next(std::size_t{lane_count} * c.tallies * sizeof(Tally));
   at.end = end;
   return at;
 }
@@ -78,7 +78,7 @@ Table::Table(const Capacity& capacity) : capacity_(capacity), at_(lay_out(capaci
   owners_ = reinterpret_cast<OwnerSlot*>(base + at_.owners);
   blocks_ = reinterpret_cast<Block*>(base + at_.blocks);
   waiters_ = reinterpret_cast<Waiter*>(base + at_.waiters);
-  tallies_ = reinterpret_cast<Cell<std::uint64_t>*>(base + at_.tallies);
+  tallies_ = reinterpret_cast<Tally*>(base + at_.tallies);
 
   // Waiters are made usable at once: addresses only, a page is used when somebody waits on it.
   const bool ready = region_.commit(at_.header, sizeof(Header)) &&
@@ -88,12 +88,11 @@ Table::Table(const Capacity& capacity) : capacity_(capacity), at_(lay_out(capaci
 
   timespec wall{};
   clock_gettime(CLOCK_REALTIME, &wall);
-  fence_origin_ = std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec - boot_time();
-  header_->fence_origin.set(fence_origin_);
+  header_->fence_floor.set(std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec);
   header_->index_log2.set(std::bit_width(first_index_size) - 1);
   // Where a key falls in the index must not be known to those who choose the keys.
   if (getrandom(&index_multiplier_, sizeof index_multiplier_, GRND_NONBLOCK) != sizeof index_multiplier_) {
-    index_multiplier_ = static_cast<std::uint64_t>(boot_time()) * 0x9E3779B97F4A7C15u;
+    index_multiplier_ = static_cast<std::uint64_t>(wall.tv_nsec) * 0x9E3779B97F4A7C15u;
   }
   index_multiplier_ |= 1;
   const auto prepare = [](Pool& pool, std::uint32_t size) {
@@ -105,8 +104,10 @@ Table::Table(const Capacity& capacity) : capacity_(capacity), at_(lay_out(capaci
   prepare(header_->owners, capacity_.owners);
   prepare(header_->blocks, capacity_.blocks);
   prepare(header_->tallies, capacity_.tallies);
+  header_->lanes_used.set(common_lane + 1);
   if (!region_.commit(at_.nodes, growth * line) || !region_.commit(at_.records, growth * line) ||
-      !region_.commit(at_.owners, growth * line) || !region_.commit(at_.blocks, growth * line)) {
+      !region_.commit(at_.owners, growth * line) || !region_.commit(at_.blocks, growth * line) ||
+      !region_.commit(at_.tallies, tally_growth * sizeof(Tally))) {
     throw Error(ErrorKind::exhausted, "no memory for a lock table");
   }
 }
@@ -266,28 +267,27 @@ void Table::set_note(Index record, std::string_view note) {
 
 // --- lanes and tallies -----------------------------------------------------------------------------------
 
-std::optional<std::uint32_t> Table::enter_lane() {
+std::uint32_t Table::enter_lane() noexcept {
   const std::lock_guard guard(header_->pool_latch);
   const std::uint32_t used = header_->lanes_used.relaxed();
-  std::uint32_t best = 0;
-  for (std::uint32_t lane = 0; lane < used; ++lane) {
-    if (header_->lane_users[lane].relaxed() < header_->lane_users[best].relaxed()) best = lane;
+  for (std::uint32_t lane = common_lane + 1; lane < used; ++lane) {
+    if (header_->lanes[lane].users.relaxed() != 0) continue;
+    header_->lanes[lane].users.set(1);
+    return lane;
   }
-  if (used < lane_count && (used == 0 || header_->lane_users[best].relaxed() > 0)) {
-    const std::size_t bytes = round_up(header_->tallies.next.relaxed(), tally_growth) * sizeof(std::uint64_t);
-    const std::size_t offset = at_.tallies + std::size_t{used} * capacity_.tallies * sizeof(std::uint64_t);
-    if (region_.commit(offset, bytes)) {
-      header_->lanes_used.exchange(used + 1);  // ordered: a writer that misses this lane is seen by its users (I2)
-      best = used;
-    } else if (used == 0) {
-      return std::nullopt;
-    }
-  }
-  header_->lane_users[best].add(1);
-  return best;
+  const std::size_t bytes = round_up(header_->tallies.next.relaxed(), tally_growth) * sizeof(Tally);
+  const std::size_t offset = at_.tallies + std::size_t{used} * capacity_.tallies * sizeof(Tally);
+  if (used == lane_count || !region_.commit(offset, bytes)) return common_lane;
+  header_->lanes[used].users.set(1);
+  header_->lanes_used.exchange(used + 1);  // ordered: a writer that misses this lane is seen by its user (I2)
+  return used;
 }
 
-void Table::leave_lane(std::uint32_t lane) noexcept { header_->lane_users[lane].subtract(1); }
+void Table::leave_lane(std::uint32_t lane) noexcept {
+  if (lane == common_lane) return;
+  const std::lock_guard guard(header_->pool_latch);
+  header_->lanes[lane].users.set(0);
+}
 
 bool Table::give_tally(Node& node) {
   const std::lock_guard guard(header_->pool_latch);
@@ -295,8 +295,8 @@ bool Table::give_tally(Node& node) {
   if (fresh >= capacity_.tallies) return false;
   if (fresh % tally_growth == 0) {
     for (std::uint32_t lane = 0; lane < header_->lanes_used.relaxed(); ++lane) {
-      const std::size_t offset = at_.tallies + (std::size_t{lane} * capacity_.tallies + fresh) * sizeof(std::uint64_t);
-      if (!region_.commit(offset, tally_growth * sizeof(std::uint64_t))) return false;
+      const std::size_t offset = at_.tallies + (std::size_t{lane} * capacity_.tallies + fresh) * sizeof(Tally);
+      if (!region_.commit(offset, tally_growth * sizeof(Tally))) return false;
     }
   }
   header_->tallies.next.set(fresh + 1);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/find.h"
 #include "engine/wait_graph.h"
 
 namespace hierlock::engine {
@@ -50,17 +51,35 @@ void Table::tell(Index w) noexcept {
 // --- what a node looks like ------------------------------------------------------------------------------
 
 Table::Counts Table::count(const Node& node) const noexcept {
-  Counts counts;
   const Index tally = node.tally.acquire();
-  if (tally == none) return counts;
+  if (tally == none) return {};
+  std::uint64_t intents = 0;
+  std::uint64_t shared = 0;
   const std::uint32_t lanes = header_->lanes_used.ordered();
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-    const std::uint64_t t = tally_of(lane, tally).ordered();
-    counts.is += tally::count(t, Mode::IS);
-    counts.ix += tally::count(t, Mode::IX);
-    counts.s += tally::count(t, Mode::S);
+    intents += tally_of(lane, tally).intents.ordered();
+    shared += tally_of(lane, tally).shared.ordered();
   }
-  return counts;
+  return {intents & 0xFFFFFFFF, intents >> 32, shared};
+}
+
+std::int64_t Table::highest_fence() const noexcept {
+  std::int64_t highest = 0;
+  const std::uint32_t lanes = header_->lanes_used.ordered();
+  for (std::uint32_t lane = 0; lane < lanes; ++lane)
+    highest = std::max(highest, header_->lanes[lane].last_fence.acquire());
+  return highest;
+}
+
+inline void Table::note_fence(std::uint32_t lane, std::int64_t fence) noexcept {
+  Cell<std::int64_t>& highest = header_->lanes[lane].last_fence;
+  std::int64_t seen = highest.relaxed();
+  if (lane != common_lane) {
+    if (seen < fence) highest.set(fence);
+    return;
+  }
+  while (seen < fence && !highest.cas(seen, fence)) {
+  }
 }
 
 std::optional<Mode> Table::held_mode(Index record, Index node) const noexcept {
@@ -136,7 +155,6 @@ void Table::begin(Attempt& a) {
   if (a.steps.size() > a.few.size()) a.many.resize(a.steps.size() - a.few.size());
   Record& record = records_[a.record];
   if (!a.extending) {
-    record.lane.set(a.lane);
     record.fence.set(0);
     record.node.set(none);
     record.word.set(record_word(record_generation(record.word.relaxed()) + 1, RecordState::taking));
@@ -163,6 +181,99 @@ constexpr bool open_for(std::uint64_t w, Mode mode) noexcept {
 }
 
 }  // namespace
+
+// In one step, if nothing at all is in the way.
+inline bool Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode) noexcept {
+  Node& node = nodes_[index];
+  if (mode == Mode::X) return (w & (shut | word::marked)) == 0 && node.word.cas(w, w | a.record);
+  if (!open_for(w, mode)) return false;
+  Cell<std::uint64_t>& mine = tally_of(a.lane, node.tally.acquire()).of(mode);
+  mine.add(Tally::unit(mode));  // I2: count, then look
+  const std::uint64_t now = node.word.ordered();
+  if (open_for(now, mode) && word::generation(now) == word::generation(w)) return true;
+  mine.subtract(Tally::unit(mode));  // whoever saw the count meanwhile is told by settle(), in take_latched
+  return false;
+}
+
+// All ancestors are counted first, then the target is taken with a locked instruction, then all are looked at: that one
+// instruction is the "between" of I2 for the whole path.
+std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint32_t lane) noexcept {
+  struct Level {
+    Index node;
+    std::uint32_t generation;
+    Cell<std::uint64_t>* mine;
+  };
+  std::array<Level, max_depth> above;
+  Record& record = records_[index];
+  const std::uint32_t generation = record_generation(record.word.relaxed()) + 1;
+  record.word.set(record_word(generation, RecordState::taking));
+
+  const Mode intent = intention(chain.mode);
+  const std::uint64_t unit = Tally::unit(intent);
+  const std::size_t last = chain.depth - 1u;
+  Index parent = none;
+  std::uint64_t w = 0;
+  std::size_t counted = 0;
+  for (; counted < last; ++counted) {
+    const Index node =
+        find({chain.hashes[counted], chain.segment(counted), static_cast<unsigned>(counted), chain.space}, parent, w);
+    if (node == none || !open_for(w, intent)) break;
+    Cell<std::uint64_t>& mine = tally_of(lane, nodes_[node].tally.acquire()).intents;
+    mine.set(mine.relaxed() + unit);
+    above[counted] = {node, word::generation(w), &mine};
+    parent = node;
+  }
+  if (counted == last) {
+    const Index target =
+        find({chain.hashes[last], chain.segment(last), static_cast<unsigned>(last), chain.space}, parent, w);
+    Node& node = nodes_[target];
+    record.want.set(target);
+    bool taken = false;
+    if (target != none && chain.mode == Mode::X) {
+      taken = (w & (shut | word::marked)) == 0 && node.word.cas(w, w | index);
+    } else if (target != none && open_for(w, Mode::S)) {
+      Cell<std::uint64_t>& mine = tally_of(lane, node.tally.acquire()).shared;
+      mine.add(1);
+      const std::uint64_t now = node.word.ordered();
+      taken = open_for(now, Mode::S) && word::generation(now) == word::generation(w);
+      if (!taken) {
+        mine.subtract(1);
+        if ((node.word.ordered() & word::queued) != 0) tell_queue(target);
+      }
+    }
+    if (taken) {
+      barrier_after_locked();
+      std::int64_t floor = node.last_fence.acquire();
+      bool open = true;
+      for (std::size_t i = 0; i < last; ++i) {
+        const Node& ancestor = nodes_[above[i].node];
+        const std::uint64_t now = ancestor.word.ordered();
+        open = open && open_for(now, intent) && word::generation(now) == above[i].generation;
+        floor = std::max(floor, ancestor.last_fence.acquire());
+      }
+      if (open) {
+        const std::int64_t fence = floor + 1;  // I6
+        if (chain.mode == Mode::X) node.last_fence.set(fence);
+        note_fence(lane, fence);
+        record.node.set(target);
+        record.mode.set(static_cast<std::uint32_t>(chain.mode));
+        record.fence.set(fence);
+        record.since.set(coarse_time());
+        record.word.set(record_word(generation, RecordState::held));
+        return fence;
+      }
+      give_back(target, chain.mode, lane);
+    }
+  }
+  // Somebody is in the way: as if nothing had been. Those who saw a count meanwhile are told.
+  for (std::size_t i = 0; i < counted; ++i) above[i].mine->set(above[i].mine->relaxed() - unit);
+  record.word.exchange(record_word(generation, RecordState::free));
+  barrier_after_locked();
+  for (std::size_t i = 0; i < counted; ++i) {
+    if ((nodes_[above[i].node].word.ordered() & word::queued) != 0) tell_queue(above[i].node);
+  }
+  return 0;
+}
 
 Progress Table::advance(Attempt& a, bool queue) {
   Record& record = records_[a.record];
@@ -195,7 +306,7 @@ Progress Table::advance(Attempt& a, bool queue) {
         break;
       }
       record.want.set(node);
-      if (a.waiter == none && !own && take_fast(a, node, w, mode) == Progress::granted) {
+      if (a.waiter == none && !own && take_fast(a, node, w, mode)) {
         progress = Progress::granted;
         break;
       }
@@ -215,24 +326,6 @@ Progress Table::advance(Attempt& a, bool queue) {
     }
   }
   return Progress::granted;
-}
-
-Progress Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode) noexcept {
-  Node& node = nodes_[index];
-  if (mode == Mode::X) {
-    if ((w & (shut | word::marked)) == 0 && node.word.cas(w, w | a.record)) return Progress::granted;
-    return Progress::blocked;
-  }
-  if (!open_for(w, mode)) return Progress::blocked;
-  Cell<std::uint64_t>& mine = tally_of(a.lane, node.tally.acquire());
-  const std::uint64_t before = mine.add(tally::unit(mode));  // I2: count, then look
-  const std::uint64_t now = node.word.ordered();
-  if (open_for(now, mode) && word::generation(now) == word::generation(w) &&
-      tally::count(before, mode) < tally::limit) {
-    return Progress::granted;
-  }
-  mine.subtract(tally::unit(mode));  // whoever saw the count meanwhile is told by settle(), in take_latched
-  return Progress::blocked;
 }
 
 Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, Mode mode, std::optional<Mode> own,
@@ -361,10 +454,12 @@ Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> ow
   Node& node = nodes_[index];
   const bool slot = is_slots(node);
   if (mode == Mode::X && !slot) {
-    if (own) tally_of(records_[a.record].lane.relaxed(), node.tally.relaxed()).subtract(tally::unit(*own));
+    if (own) tally_of(a.lane, node.tally.relaxed()).of(*own).subtract(Tally::unit(*own));
     const Counts counts = count(node);
     const bool empty = counts.is + counts.ix + counts.s == 0;  // or a sharer between its count and its look
-    node.last_fence.set(std::max(node.last_fence.relaxed(), fence_origin_ + boot_time()));  // I6
+    if ((node.word.relaxed() & word::marked) != 0) {
+      node.last_fence.set(std::max(node.last_fence.relaxed(), highest_fence()));  // I6
+    }
     node.word.change_bits(word::holder | (empty ? word::marked | word::sharing : 0), a.record);
     return Progress::granted;
   }
@@ -375,24 +470,16 @@ Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> ow
     node.word.change_bits(mode == Mode::IX ? word::sharing : 0,
                           word::marked | (mode == Mode::S ? word::sharing : 0));  // I3: mark, then count
   }
-  Cell<std::uint64_t>& mine = tally_of(records_[a.record].lane.relaxed(), node.tally.relaxed());
-  if (tally::count(mine.add(tally::unit(counted)), counted) >= tally::limit) {
-    mine.subtract(tally::unit(counted));
-    return Progress::full;
-  }
-  if (own) mine.subtract(tally::unit(*own));
-  if (opens_sharing || slot) {
-    node.last_fence.set(std::max(node.last_fence.relaxed(), fence_origin_ + boot_time()));
-  }
+  Tally& mine = tally_of(a.lane, node.tally.relaxed());
+  mine.of(counted).add(Tally::unit(counted));
+  if (own) mine.of(*own).subtract(Tally::unit(*own));
+  if (opens_sharing || slot) node.last_fence.set(std::max(node.last_fence.relaxed(), highest_fence()));  // I6
   return Progress::granted;
 }
 
 std::int64_t Table::finish(Attempt& a) {
   Record& record = records_[a.record];
-  std::int64_t fence = fence_origin_ + boot_time();
-  // I6. On every clock in use this does not loop once; the bound is for a damaged floor.
-  for (int i = 0; fence <= a.floor && i < 1'000'000; ++i) fence = fence_origin_ + boot_time();
-  if (fence <= a.floor) fence = a.floor + 1;
+  const std::int64_t fence = std::max(a.floor, record.fence.relaxed()) + 1;  // I6
   if (record.steps.relaxed() != none) {
     any_hold(record, [&](Index node, Mode mode, bool) {
       if (mode == Mode::X) nodes_[node].last_fence.set(fence);
@@ -402,7 +489,9 @@ std::int64_t Table::finish(Attempt& a) {
     nodes_[record.node.relaxed()].last_fence.set(fence);
   }
   free_blocks(std::exchange(a.wanted, none));
+  note_fence(a.lane, fence);
   record.fence.set(fence);
+  if (!a.extending) record.since.set(coarse_time());
   record.want.set(none);
   record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::held));
   return fence;
@@ -424,8 +513,12 @@ void Table::give_back(Index index, Mode mode, std::uint32_t lane) noexcept {
     settle(index, wake);
     return;
   }
-  tally_of(lane, node.tally.relaxed()).subtract(tally::unit(slot ? Mode::S : mode));
-  if ((node.word.ordered() & word::queued) == 0) return;  // I2: give back, then look
+  const Mode counted = slot ? Mode::S : mode;
+  tally_of(lane, node.tally.relaxed()).of(counted).subtract(Tally::unit(counted));
+  if ((node.word.ordered() & word::queued) != 0) tell_queue(index);  // I2: give back, then look
+}
+
+void Table::tell_queue(Index index) noexcept {
   WakeList wake;
   const Latched latched(*this, index, false);
   settle(index, wake);
@@ -438,24 +531,50 @@ void Table::weaken(Index index, Index record, std::uint32_t lane, Mode from, Mod
   const Latched latched(*this, index, false);
   node.word.change_bits(0, word::queued);
   node.word.change_bits(to == Mode::IX ? word::sharing : 0, word::marked | (to == Mode::S ? word::sharing : 0));
-  tally_of(lane, node.tally.relaxed()).add(tally::unit(to));
+  Tally& mine = tally_of(lane, node.tally.relaxed());
+  mine.of(to).add(Tally::unit(to));
   if (from == Mode::X) {
     if ((node.word.relaxed() & word::holder) == record) node.word.change_bits(word::holder, 0);
   } else {
-    tally_of(lane, node.tally.relaxed()).subtract(tally::unit(from));
+    mine.of(from).subtract(Tally::unit(from));
   }
   settle(index, wake);
 }
 
-void Table::release(Index index) noexcept {
+void Table::release(Index index, std::uint32_t lane) noexcept {
   Record& record = records_[index];
-  const std::uint32_t lane = record.lane.relaxed();
-  any_hold(record, [&](Index node, Mode mode, bool) {
-    give_back(node, mode, lane);
-    return false;
-  });
+  const Index target = record.node.relaxed();
+  if (record.steps.relaxed() != none) {
+    any_hold(record, [&](Index node, Mode mode, bool) {
+      give_back(node, mode, lane);
+      return false;
+    });
+    free_blocks(record.steps.exchange(none));
+  } else if (target != none) {
+    // As in take_at_once: the target's locked instruction stands between giving back the ancestors and looking at them.
+    const Mode mode = node_mode(record);
+    const Mode intent = intention(mode);
+    std::array<Index, max_depth> above;
+    std::size_t count = 0;
+    for (Index node = nodes_[target].parent.relaxed(); node != none && count < above.size();
+         node = nodes_[node].parent.relaxed()) {
+      above[count++] = node;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      Cell<std::uint64_t>& mine = tally_of(lane, nodes_[above[i]].tally.relaxed()).intents;
+      if (lane == common_lane) {
+        mine.subtract(Tally::unit(intent));
+      } else {
+        mine.set(mine.relaxed() - Tally::unit(intent));
+      }
+    }
+    give_back(target, mode, lane);
+    barrier_after_locked();
+    for (std::size_t i = 0; i < count; ++i) {
+      if ((nodes_[above[i]].word.ordered() & word::queued) != 0) tell_queue(above[i]);
+    }
+  }
   record.node.set(none);
-  if (record.steps.relaxed() != none) free_blocks(record.steps.exchange(none));
   if (record.note.relaxed() != none) free_blocks(record.note.exchange(none));
   record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::free));
 }
@@ -486,18 +605,17 @@ void Table::abandon(Attempt& a) noexcept {
   }
   free_blocks(std::exchange(a.wanted, none));
   if (!a.extending) {
-    release(a.record);
+    release(a.record, a.lane);
     return;
   }
-  Record& record = records_[a.record];
   for (auto undo = a.undo.rbegin(); undo != a.undo.rend(); ++undo) {
     Cell<std::uint64_t>* const place = find_step(a.record, undo->node);
     const Mode now = step_mode(place->relaxed());
     if (undo->before) {
       place->set(make_step(undo->node, *undo->before, undo->asked_before));
-      if (*undo->before != now) weaken(undo->node, a.record, record.lane.relaxed(), now, *undo->before);
+      if (*undo->before != now) weaken(undo->node, a.record, a.lane, now, *undo->before);
     } else {
-      give_back(undo->node, now, record.lane.relaxed());
+      give_back(undo->node, now, a.lane);
       drop_last_step(a.record);
     }
   }
@@ -516,7 +634,7 @@ Index Table::enqueue(const Attempt& a, Index node, Mode mode, QueueKey key, bool
   Waiter& w = first[place];
   w.signal.set(0);
   w.key.set(key);
-  w.since.set(boot_time());
+  w.since.set(coarse_time());
   w.node.set(node);
   w.record.set(a.record);
   w.owner.set(a.owner);
@@ -676,7 +794,7 @@ void Table::move_record(Index from, Index to) noexcept {
     return false;
   });
   b.fence.set(a.fence.relaxed());
-  b.lane.set(a.lane.relaxed());
+  b.since.set(a.since.relaxed());
   b.mode.set(a.mode.relaxed());
   b.node.set(a.node.exchange(none));
   b.steps.set(a.steps.exchange(none));

@@ -5,10 +5,10 @@
 // I1 exclusion     For every node: if its word names a record (X), no tally of it counts anybody else, and if some
 // tally
 //                  counts an S, no tally counts another record's IX.
-// I2 handshake     A sharer first counts itself in its lane, then reads the word. A writer (or an S against IX) first
-//                  sets `queued` in the word, then reads the lanes. Both with sequential consistency, so at least one
-//                  sees the other. The sharer that sees the writer takes its count back and comes again through the
-//                  latch.
+// I2 handshake     A sharer first counts itself in its lane, then reads the word (a locked instruction between). A
+// writer (or an S against IX) first
+//                  sets `queued` in the word, then reads the lanes. So at least one sees the other. The sharer that
+//                  sees the writer takes its count back and comes again through the latch.
 // I3 mark          A tally of a node is non-zero only while the word is `marked`. The first sharer sets the mark under
 //                  the latch before it counts; only a writer that has found every lane empty, while `queued` keeps the
 //                  fast path shut, clears it.
@@ -19,10 +19,13 @@
 // I5 self-grant    A waiter grants itself, under the latch, when it finds that it may. Others only tell it to look. So
 // a
 //                  grant is never made to somebody who is gone, and a lost wake-up costs time, not correctness.
-// I6 fence         A fence is a reading of the clock, after the last step was taken, that is higher than last_fence of
-//                  every node of the plan. When an X is taken, and when it is minted, last_fence of its node rises to
-//                  (at least) the clock's reading, after all tallies were seen to be gone: so it is not below the fence
-//                  of any earlier lock below it, because that fence was a clock reading made before its tally went.
+// I6 fence         A fence is one more than the highest last_fence of the plan's nodes, read after they were taken. It
+// goes
+//                  into last_fence of the nodes held in X and of the lane, before anything is given back. When an X (or
+//                  the first S) is taken at a node that was shared, last_fence of the node rises to the highest of all
+//                  lanes, after the tallies were seen to be gone: so it is not below the fence of any earlier lock
+//                  further down. The first last_fence is the wall clock in nanoseconds, and a chain of locks that each
+//                  wait for the one before is slower than one a nanosecond: so a later table starts higher.
 //
 // Unguarded reads of a node that is being reused see a mixture; the generation in the word, read before and compared
 // after, throws such a mixture away.
@@ -126,13 +129,13 @@ class Table {
   void set_note(Index record, std::string_view note);
   Index owner_of(Index record) const { return records_[record].owner.relaxed(); }
   OwnerKind owner_kind(Index owner) const { return static_cast<OwnerKind>(owners_[owner].kind.relaxed()); }
-  std::uint32_t lane_of(Index record) const { return records_[record].lane.relaxed(); }
   // A list of free records of the caller's own.
   Index next_free(Index record) const { return records_[record].next_free.relaxed(); }
   void set_next_free(Index record, Index next) { records_[record].next_free.set(next); }
 
   // --- lanes --------------------------------------------------------------------------------------------------------
-  std::optional<std::uint32_t> enter_lane();
+  // A lane for one thread, or the common one if there is none left.
+  std::uint32_t enter_lane() noexcept;
   void leave_lane(std::uint32_t lane) noexcept;
 
   // --- locks --------------------------------------------------------------------------------------------------------
@@ -142,10 +145,13 @@ class Table {
   Progress advance(Attempt& attempt, bool queue);
   // After `granted`: mints the fence; the record is held.
   std::int64_t finish(Attempt& attempt);
+  // The usual case from beginning to end: one path or name, nothing in the way, a lane of one's own. The fence, or 0
+  // and nothing has changed.
+  std::int64_t take_at_once(const spi::Chain& chain, Index record, std::uint32_t lane) noexcept;
   // Gives up: leaves the queue and undoes what this attempt took (extending: what it added).
   void abandon(Attempt& attempt) noexcept;
   // Gives back everything the record holds. The record is then free, but still its owner's to return.
-  void release(Index record) noexcept;
+  void release(Index record, std::uint32_t lane) noexcept;
   // Moves a lock to `to`, a free record of another owner's. If that would close a cycle: false, nothing has changed,
   // and `cycle` tells.
   bool give(Index record, Index to, std::string& cycle);
@@ -163,7 +169,7 @@ class Table {
     Index owner, record, node;
     Mode mode;
     bool asked, held;
-    std::int64_t fence;
+    std::int64_t fence, since;
   };
   struct WaiterCopy {
     Index owner, record, node, waiter;
@@ -184,7 +190,6 @@ class Table {
   std::string note_text(Index record) const;
   std::uint64_t owner_identity(Index owner) const;  // distinguishes successive owners of one slot
   std::int32_t owner_process(Index owner) const { return owners_[owner].process.relaxed(); }
-  std::int64_t boot_time_of_fence(std::int64_t fence) const { return fence - fence_origin_; }
   bool nothing_held() const;
 
   // Walks the whole table, with everything quiet, and says what is wrong; empty if sound.
@@ -197,10 +202,18 @@ class Table {
  private:
   friend class WaitGraph;
 
-  // --- nodes and their index (index.cc) ---
-  Index find(const spi::Step& step, Index parent, std::uint64_t& word) const noexcept;
+  // --- nodes and their index (find.h, index.cc) ---
+  struct Key {
+    std::uint64_t hash;
+    std::string_view segment;
+    unsigned level;
+    Space space;
+  };
+  static Key key_of(const spi::Step& step) noexcept { return {step.hash, step.segment, step.level, step.space}; }
+  Index find(const Key& key, Index parent, std::uint64_t& word) const noexcept;
   Index find_or_create(const spi::Step& step, Index parent, std::uint64_t& word);
-  bool matches(const Node& node, const spi::Step& step, Index parent) const noexcept;
+  bool matches(const Node& node, const Key& key, Index parent) const noexcept;
+  bool rest_matches(const Node& node, std::string_view segment) const noexcept;
   Index fresh_node();
   bool reuse(Index node);
   Index sweep(std::uint32_t steps);
@@ -246,7 +259,10 @@ class Table {
   bool queue_conflicts(Index node, Mode mode, QueueKey key) const noexcept;
   bool own_waiter_conflicts(const Attempt& attempt, Index node, Mode mode) const noexcept;
   std::string self_conflict(const Attempt& attempt, Index node, Mode mode) const;
-  Progress take_fast(Attempt& attempt, Index node, std::uint64_t word, Mode mode) noexcept;
+  bool take_fast(Attempt& attempt, Index node, std::uint64_t word, Mode mode) noexcept;
+  std::int64_t highest_fence() const noexcept;
+  void note_fence(std::uint32_t lane, std::int64_t fence) noexcept;
+  void tell_queue(Index node) noexcept;
   Progress take_latched(Attempt& attempt, Index node, std::uint32_t generation, Mode mode, std::optional<Mode> own,
                         bool queue, bool& stale);
   Progress decide(Attempt& attempt, Index node, Mode mode, std::optional<Mode> own, bool queue, bool all, Again& again);
@@ -281,7 +297,7 @@ class Table {
 
   static unsigned stripe_of(Index node) { return node % stripe_count; }
   Stripe& stripe(Index node) { return header_->stripes[stripe_of(node)]; }
-  Cell<std::uint64_t>& tally_of(std::uint32_t lane, Index tally) const noexcept {
+  Tally& tally_of(std::uint32_t lane, Index tally) const noexcept {
     return tallies_[std::size_t{lane} * capacity_.tallies + tally];
   }
   Mode node_mode(const Record& record) const { return static_cast<Mode>(record.mode.acquire()); }
@@ -304,13 +320,12 @@ class Table {
   OwnerSlot* owners_;
   Block* blocks_;
   Waiter* waiters_;
-  Cell<std::uint64_t>* tallies_;
+  Tally* tallies_;
   std::uint64_t index_multiplier_;
-  std::int64_t fence_origin_;
 };
 
-// Nanoseconds since boot, running during suspend.
-std::int64_t boot_time() noexcept;
+// Nanoseconds, to within a few milliseconds, of a clock that all processes share: for ages, not for order.
+std::int64_t coarse_time() noexcept;
 
 template <class F>
 bool Table::any_hold(const Record& record, F f) const {

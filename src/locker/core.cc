@@ -188,6 +188,12 @@ void Core::count_failure(const Plan& plan, ErrorKind kind) noexcept {
   if (kind == ErrorKind::deadlock) counters_[space_of(plan)].deadlocks.fetch_add(1, std::memory_order_relaxed);
 }
 
+Grant Core::at_once(const Chain& chain, const AcquireOptions& options) noexcept {
+  if (recent != this || !here() || chain.space == Space::slots) return {};
+  if (options.owner != nullptr || !options.note.empty() || options.cancel.stop_possible()) return {};
+  return backend_->at_once(chain);
+}
+
 std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, OwnerId owner, const Grant* extended,
                                bool may_fail) {
   Backend& backend = use();

@@ -29,6 +29,8 @@ class Core : public std::enable_shared_from_this<Core> {
   // Acquires or extends; counts, tells events, and turns "no value" into an Error unless `may_fail`.
   std::optional<Grant> run(const Plan& plan, const AcquireOptions& options, OwnerId owner, const Grant* extended,
                            bool may_fail);
+  // The usual case, without any of that; a grant whose id is 0 means that it has to be run().
+  Grant at_once(const Chain& chain, const AcquireOptions& options) noexcept;
   void release(const Grant& grant) noexcept;
 
   // Throws lost in a forked child; keeps the Core alive for this thread.

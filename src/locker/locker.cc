@@ -33,16 +33,18 @@ spi::OwnerId Locker::owner_of(const AcquireOptions& options) const {
 // --- acquire ---------------------------------------------------------------------------------------------
 
 Lock Locker::acquire(const Target& target, const AcquireOptions& options) {
-  return {&core(), *core().run(spi::Plan(target), options, owner_of(options), nullptr, false)};
+  if (const spi::Grant grant = core().at_once(spi::Chain::of(target), options); grant.id != 0) return {core_, grant};
+  return {core_, *core().run(spi::Plan(target), options, owner_of(options), nullptr, false)};
 }
 
 Lock Locker::acquire_path(std::string_view path, const AcquireOptions& options) {
   const spi::PathText text(path);
-  return {&core(), *core().run(spi::Plan(text), options, owner_of(options), nullptr, false)};
+  if (const spi::Grant grant = core().at_once(text.chain(), options); grant.id != 0) return {core_, grant};
+  return {core_, *core().run(spi::Plan(text), options, owner_of(options), nullptr, false)};
 }
 
 Lock Locker::acquire(std::span<const Target> targets, const AcquireOptions& options) {
-  return {&core(), *core().run(spi::Plan(targets), options, owner_of(options), nullptr, false)};
+  return {core_, *core().run(spi::Plan(targets), options, owner_of(options), nullptr, false)};
 }
 
 namespace {
@@ -58,6 +60,8 @@ std::optional<spi::Grant> try_run(spi::Core& core, const spi::Plan& plan, std::c
 
 std::optional<Lock> Locker::try_acquire(const Target& target, std::chrono::nanoseconds timeout,
                                         AcquireOptions options) {
+  if (const spi::Grant grant = core().at_once(spi::Chain::of(target), options); grant.id != 0)
+    return Lock(core_, grant);
   const auto grant = try_run(core(), spi::Plan(target), timeout, options, owner_of(options));
   return grant ? std::optional(Lock(core_, *grant)) : std::nullopt;
 }
@@ -65,6 +69,7 @@ std::optional<Lock> Locker::try_acquire(const Target& target, std::chrono::nanos
 std::optional<Lock> Locker::try_acquire_path(std::string_view path, std::chrono::nanoseconds timeout,
                                              AcquireOptions& options) {
   const spi::PathText text(path);
+  if (const spi::Grant grant = core().at_once(text.chain(), options); grant.id != 0) return Lock(core_, grant);
   const auto grant = try_run(core(), spi::Plan(text), timeout, options, owner_of(options));
   return grant ? std::optional(Lock(core_, *grant)) : std::nullopt;
 }

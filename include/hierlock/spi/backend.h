@@ -71,6 +71,10 @@ class Backend {
   // failure throws. Unless granted, nothing is left behind.
   virtual std::optional<Grant> acquire(const Request& request) = 0;
 
+  // Optional: grants one path or name to the default owner if nothing at all is in the way, without I/O. A grant whose
+  // id is 0 means "ask acquire()". Never throws.
+  virtual Grant at_once(const Chain&) noexcept { return {}; }
+
   // As Lock::extend says; the grant as it is afterwards. No value as for acquire: the old grant is as it was. On
   // `deadlock` the old grant is gone.
   virtual std::optional<Grant> extend(const Grant& grant, const Request& request) = 0;

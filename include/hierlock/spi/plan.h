@@ -28,6 +28,26 @@ struct Step {
   bool asked = false;  // a target itself, not merely an ancestor of one
 };
 
+// One path or one name, as it lies in a Target or a PathText: for stores that can grant the usual case at once.
+struct Chain {
+  const char* key;              // canonical key bytes of the deepest node
+  const std::uint16_t* ends;    // where each level's key ends
+  const std::uint64_t* hashes;  // per level
+  std::uint8_t depth;
+  Space space;
+  Mode mode;  // of the deepest node; those above it are held in its intention
+
+  std::size_t begin(std::size_t level) const noexcept { return (level == 0 ? 0u : ends[level - 1]) + 4u; }
+  std::string_view segment(std::size_t level) const noexcept {
+    return {key + begin(level), ends[level] - begin(level)};
+  }
+
+  static Chain of(const Target& target) noexcept {
+    return {target.key_.data(), target.ends_.data(), target.hashes_.data(),
+            target.depth_,      target.space_,       target.shared_ ? Mode::S : Mode::X};
+  }
+};
+
 // The canonical order of exact stores: by space, then by key bytes. Ancestors come before descendants, since a
 // parent's key is a prefix of its child's. Total: two steps are equal only if they are the same node.
 bool exact_before(const Step& a, const Step& b) noexcept;
@@ -44,6 +64,10 @@ class PathText {
   std::string_view key(std::size_t level) const noexcept { return {key_.data(), ends_[level]}; }
   std::string_view segment(std::size_t level) const noexcept;
   std::uint64_t hash(std::size_t level) const noexcept { return hashes_[level]; }
+
+  Chain chain() const noexcept {
+    return {key_.data(), ends_.data(), hashes_.data(), static_cast<std::uint8_t>(depth_), Space::path, Mode::X};
+  }
 
  private:
   // Only the first ends_[depth_-1] bytes mean anything. The rest of the room: bytes are stored eight at a time.

@@ -36,6 +36,7 @@ class Embedded final : public spi::Backend {
             .leases = false};
   }
   std::optional<spi::Grant> acquire(const spi::Request& request) override { return engine_.acquire(request); }
+  spi::Grant at_once(const spi::Chain& chain) noexcept override { return engine_.at_once(chain); }
   std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request) override {
     return engine_.extend(grant, request);
   }
@@ -57,7 +58,7 @@ class Embedded final : public spi::Backend {
 Snapshot Embedded::snapshot() const {
   const engine::Table& table = engine_.table();
   const engine::Table::Copy copy = table.copy();
-  const std::int64_t now = engine::boot_time();
+  const std::int64_t now = engine::coarse_time();
   const auto since = [now](std::int64_t then) {
     return std::chrono::nanoseconds(std::max<std::int64_t>(0, now - then));
   };
@@ -77,7 +78,7 @@ Snapshot Embedded::snapshot() const {
   result.holders.reserve(copy.holders.size());
   for (const auto& h : copy.holders) {
     result.holders.push_back({party(h.owner, h.record), text(h.node), h.mode, h.asked, h.fence,
-                              h.held ? since(table.boot_time_of_fence(h.fence)) : std::chrono::nanoseconds{}});
+                              h.held ? since(h.since) : std::chrono::nanoseconds{}});
   }
   std::sort(result.holders.begin(), result.holders.end(), [](const Snapshot::Holder& a, const Snapshot::Holder& b) {
     return std::tie(a.target, a.who.owner, a.fence) < std::tie(b.target, b.who.owner, b.fence);

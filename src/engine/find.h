@@ -1,0 +1,55 @@
+// Finding a node, inline: it is on the path of every acquire, once per level. See index.cc.
+#pragma once
+
+#include <cstring>
+#include <string_view>
+
+#include "engine/table.h"
+
+namespace hierlock::engine {
+
+// Bytes 8 * index to 8 * index + 7 of the text, zeros after its end. Reads up to seven bytes before the text's own: a
+// segment stands behind its length in the key, and a later word of it behind an earlier one, so they are there.
+inline std::uint64_t text_word(std::string_view text, std::size_t index) noexcept {
+  const std::size_t begin = index * 8;
+  if (text.size() <= begin) return 0;
+  const std::size_t size = text.size() - begin;
+  if (size >= 8) {
+    std::uint64_t bytes = 0;
+    std::memcpy(&bytes, text.data() + begin, 8);
+    return bytes;
+  }
+  if (size >= 4) {
+    std::uint64_t bytes = 0;
+    std::memcpy(&bytes, text.data() + text.size() - 8, 8);
+    return bytes >> (64 - 8 * size);
+  }
+  std::uint32_t bytes = 0;
+  std::memcpy(&bytes, text.data() + text.size() - 4, 4);
+  return bytes >> (32 - 8 * size);
+}
+
+inline bool Table::matches(const Node& node, const Key& key, Index parent) const noexcept {
+  return node.hash.relaxed() == key.hash && node.parent.relaxed() == parent &&
+         node.meta.relaxed() == make_meta(key.segment.size(), key.level, key.space) &&
+         node.text[0].relaxed() == text_word(key.segment, 0) && node.text[1].relaxed() == text_word(key.segment, 1) &&
+         (key.segment.size() <= inline_text || rest_matches(node, key.segment));
+}
+
+inline Index Table::find(const Key& key, Index parent, std::uint64_t& word) const noexcept {
+  const std::uint32_t log2 = header_->index_log2.acquire();
+  const Cell<std::uint64_t>* const entries = index_of(log2);
+  const std::size_t mask = (std::size_t{1} << log2) - 1;
+  std::size_t place = index_place(key.hash, log2);
+  for (std::size_t probes = 0; probes <= mask; ++probes, place = (place + 1) & mask) {
+    const std::uint64_t entry = entries[place].acquire();
+    if (entry == 0) return none;
+    if ((entry ^ key.hash) >> 32 != 0) continue;
+    const auto node = static_cast<Index>(entry);
+    word = nodes_[node].word.acquire();  // before the comparison: its generation vouches for what was compared
+    if (matches(nodes_[node], key, parent)) return node;
+  }
+  return none;
+}
+
+}  // namespace hierlock::engine
