@@ -41,6 +41,8 @@ class Events : public Conformance {
     return result;
   }
 
+  std::atomic<int> looks_ = 0;
+
  private:
   std::mutex mutex_;
   std::vector<Heard> heard_;
@@ -139,14 +141,12 @@ TEST_P(Events, what_a_callback_throws_is_dropped) {
 }
 
 TEST_P(Events, a_callback_may_use_the_locker) {
-  std::atomic<int> looks = 0;
-  Locker* all = nullptr;
-  all = &open_with({.on_event = [&](const Event&) {
-    const Owner listener = all->owner("listener");
-    (void)all->snapshot();
-    (void)all->stats();
-    const std::optional<Lock> other = all->try_acquire("listener's own", 0ns, {.owner = &listener});
-    ++looks;
+  open_with({.on_event = [this](const Event&) {
+    const Owner listener = locker().owner("listener");
+    (void)locker().snapshot();
+    (void)locker().stats();
+    const std::optional<Lock> other = locker().try_acquire("listener's own", 0ns, {.owner = &listener});
+    ++looks_;
   }});
   Party &alice = thread("alice"), &bob = thread("bob");
   const Outcome held = granted(alice.acquire("u1"));
@@ -154,7 +154,7 @@ TEST_P(Events, a_callback_may_use_the_locker) {
   blocked(asked, "u1");
   alice.release(held);
   granted(asked);
-  EXPECT_GE(looks.load(), 1);
+  EXPECT_GE(looks_.load(), 1);
 }
 
 TEST_P(Events, statistics_count_grants_waits_and_failures_by_kind) {

@@ -226,6 +226,30 @@ TEST_P(Owners, giving_a_lock_away_that_would_close_a_longer_cycle_is_a_deadlock)
   granted(heir_asks);
 }
 
+TEST_P(Owners, giving_a_lock_away_minds_every_wait_of_the_heir) {
+  Party &alice = thread("alice"), &carol = thread("carol"), &dave = thread("dave");
+  Party &one = thread("one"), &two = thread("two"), &three = thread("three");
+  const Owner heir = locker().owner("heir");
+  const Outcome wanted = granted(alice.acquire("wanted"));
+  const Outcome of_carol = granted(carol.acquire("of carol"));
+  granted(dave.acquire_all({"first of dave", "second of dave"}));
+  // Of the three waits of the heir, the second leads back to what it would be given.
+  Pending first = one.acquire("first of dave", {.timeout = patience, .owner = &heir});
+  blocked(first);
+  Pending carol_asks = carol.acquire("wanted");
+  blocked(carol_asks);
+  Pending second = two.acquire("of carol", {.owner = &heir});
+  blocked(second);
+  Pending third = three.acquire("second of dave", {.timeout = patience, .owner = &heir});
+  blocked(third);
+  refused(alice.give_to(wanted, heir), ErrorKind::deadlock);
+  EXPECT_TRUE(alice.holds(wanted));
+  alice.release(wanted);
+  granted(carol_asks);
+  carol.release(of_carol);
+  granted(second);
+}
+
 TEST_P(Owners, giving_to_one_who_waits_for_something_else_is_fine) {
   Party &alice = thread("alice"), &bob = thread("bob"), &carol = thread("carol");
   const Owner heir = locker().owner("heir");

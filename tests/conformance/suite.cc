@@ -119,10 +119,10 @@ Conformance::Conformance() : table_(GetParam().make_table()) {
   });
 }
 
-Conformance::~Conformance() {
+void Conformance::TearDown() {
   for (auto& [name, party] : parties_) party->abandon();
   parties_.clear();
-  // The Locker goes last, and under the watchdog still: it must not hang either.
+  // The Locker goes under the watchdog still: it must not hang either.
   opened_ = nullptr;
   locker_.reset();
 }

@@ -86,7 +86,8 @@ std::string message_of(Work&& work) {
 class Conformance : public testing::TestWithParam<Backend> {
  protected:
   Conformance();
-  ~Conformance() override;
+  // Not in the destructor: parties may still wait, and callbacks still use what the tests have added to this class.
+  void TearDown() override;
 
   Table& table() { return *table_; }
   // The Locker of this test, opened on first use.
