@@ -53,6 +53,53 @@ TEST_P(Fences, a_writer_is_higher_than_the_readers_before_it_and_lower_than_thos
   EXPECT_GT(granted(r1.acquire(shared("u1/a1/r1"))).fence, written.fence);
 }
 
+TEST_P(Fences, rise_over_every_pair_in_conflict_even_if_the_first_brought_a_high_one_from_elsewhere) {
+  // The first lock gets its fence together with a busy target that has nothing to do with the second lock.
+  const auto busy = [&] {
+    std::int64_t fence = 0;
+    for (int i = 0; i < 100; ++i) fence = locker().acquire("busy").fence();
+    return fence;
+  };
+  Party &alice = party("alice"), &bob = party("bob");
+  std::string wrong;
+  int pair = 0;
+  for (const bool by_extend : {false, true}) {
+    for (const bool waiting : {false, true}) {
+      for (const char* first_path : {"u", "u/a", "u/a/r"}) {
+        for (const char* second_path : {"u", "u/a", "u/a/r"}) {
+          for (const bool first_shared : {false, true}) {
+            for (const bool second_shared : {false, true}) {
+              if (first_shared && second_shared) continue;
+              if ((first_shared || second_shared) && !can().shared_inner) continue;
+              if (by_extend && !can().extends) continue;
+              const std::string root = "p" + std::to_string(++pair);
+              const Target first = first_shared ? shared(root + first_path) : Target(root + first_path);
+              const Target second = second_shared ? shared(root + second_path) : Target(root + second_path);
+              const std::int64_t high = busy();
+              Outcome one = granted(by_extend ? alice.acquire(first) : alice.acquire_all({first, "busy"}));
+              if (by_extend) one.fence = granted(alice.extend(one, "busy")).fence;
+              EXPECT_GT(one.fence, high);
+              if (!waiting) alice.release(one);
+              Pending asked = bob.acquire(second);
+              if (waiting) {
+                blocked(asked);
+                alice.release(one);
+              }
+              const Outcome two = granted(asked);
+              bob.release(two);
+              if (two.fence <= one.fence) {
+                wrong += "  " + first.str() + (by_extend ? " extended" : " together") + " with busy, then " +
+                         second.str() + (waiting ? " waiting\n" : "\n");
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(wrong, "") << "these did not rise";
+}
+
 TEST_P(Fences, one_acquire_of_many_has_one_fence_above_all_earlier_ones) {
   Party& alice = party("alice");
   std::int64_t highest = 0;
