@@ -205,16 +205,6 @@ constexpr std::uint64_t grant_id(Index record, std::uint32_t generation) {
 }
 constexpr Index grant_record(const spi::Grant& grant) { return static_cast<Index>(grant.id); }
 
-std::string asked_for(std::span<const spi::Step> steps) {
-  std::string text;
-  for (const spi::Step& step : steps) {
-    if (!step.asked) continue;
-    if (!text.empty()) text += ", ";
-    text += spi::describe_key(step.space, step.key);
-  }
-  return text;
-}
-
 // What a waiter can be asked while it waits.
 class WaitingAttempt final : public spi::Waiting {
  public:
@@ -282,10 +272,10 @@ std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Req
 std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::Request& request) {
   try {
     table_.begin(attempt);
+    if (!request.note.empty() && !attempt.extending) table_.set_note(attempt.record, request.note);
     Progress progress = table_.advance(attempt, !request.no_wait);
     if (progress == Progress::blocked && !request.no_wait) progress = wait(attempt, request);
     if (progress == Progress::granted) {
-      if (!request.note.empty() && !attempt.extending) table_.set_note(attempt.record, request.note);
       const std::int64_t fence = table_.finish(attempt);
       auto& count = c.grants[static_cast<std::size_t>(attempt.steps.front().space)];
       count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -319,7 +309,7 @@ Progress Engine::wait(Attempt& attempt, const spi::Request& request) {
     // In this order: a cancellation after the look below finds the waiter we sleep on.
     waiter.store(attempt.waiter);
     if (cancellable && request.cancel->stop_requested()) {
-      throw Error(ErrorKind::cancelled, "waiting for " + asked_for(attempt.steps) + " was cancelled");
+      throw Error(ErrorKind::cancelled, "waiting for " + text_of(attempt.steps) + " was cancelled");
     }
     const Clock::time_point now = Clock::now();
     if (request.deadline && now >= *request.deadline) return Progress::blocked;
@@ -337,7 +327,7 @@ Progress Engine::wait(Attempt& attempt, const spi::Request& request) {
 }
 
 Error Engine::failure(const Attempt& attempt, Progress progress) const {
-  const std::string what = asked_for(attempt.steps);
+  const std::string what = text_of(attempt.steps);
   const std::string consequence = attempt.extending ? "; the whole lock was released" : "";
   switch (progress) {
     case Progress::self_deadlock:

@@ -137,16 +137,18 @@ bool Table::own_waiter_conflicts(const Attempt& a, Index node, Mode mode) const 
 
 // In words how the owner would wait for itself; empty if it would not.
 std::string Table::self_conflict(const Attempt& a, Index index, Mode mode) const {
+  const auto as = [](Mode m) { return " (" + std::string(to_string(m)) + ")"; };
   std::string how;
   any_hold_of(a.owner, index, [&](Index record, Mode held) {
     if (record == a.record || compatible(held, mode)) return false;
-    how = "holds it (" + std::string(to_string(held)) + ") through another handle";
+    how = "holds it" + as(held) + " through its lock on " + record_text(record);
     return true;
   });
   if (how.empty() && own_waiter_conflicts(a, index, mode)) how = "waits for it in another call";
   if (how.empty()) return how;
-  return owner_text(a.owner) + " asks for " + node_text(index) + " (" + std::string(to_string(mode)) +
-         ") and already " + how + ": it would wait for itself";
+  const std::string node = node_text(index);
+  return owner_text(a.owner) + " asks for " + text_of(a.steps) + ", needs " + node + as(mode) + " for it and already " +
+         how + ": it would wait for itself";
 }
 
 // --- taking ----------------------------------------------------------------------------------------------
@@ -581,17 +583,7 @@ void Table::release(Index index, std::uint32_t lane) noexcept {
 
 // What the whole request is, for those who look at the queue. Written before the latch is taken; none if full.
 void Table::describe(Attempt& a) {
-  std::string text;
-  for (const spi::Step& step : a.steps) {
-    if (!step.asked) continue;
-    if (!text.empty()) text += ", ";
-    if (text.size() > 1000) {
-      text += "…";
-      break;
-    }
-    text += spi::describe_key(step.space, step.key);
-  }
-  a.wanted = write_text(text);
+  a.wanted = write_text(text_of(a.steps));
   a.described = true;
 }
 
@@ -806,6 +798,7 @@ void Table::move_record(Index from, Index to) noexcept {
 
 bool Table::give(Index record, Index to, std::string& cycle) {
   const Latched latched(*this, none, true);
+  const std::uint64_t handle = records_[record].word.relaxed();
   move_record(record, to);
   const Index owner = records_[to].owner.relaxed();
   Index waiting = none;
@@ -822,6 +815,7 @@ bool Table::give(Index record, Index to, std::string& cycle) {
   if (waiting != none) cycle = WaitGraph(*this).cycle_through(waiting);
   if (!cycle.empty()) {
     move_record(to, record);
+    records_[record].word.set(handle);  // its handle is as good as before
     return false;
   }
   for (unsigned s = 0; waiting != none && s < stripe_count; ++s) {

@@ -187,6 +187,7 @@ class Table {
   std::vector<Index> blockers(const Copy& copy, const WaiterCopy& waiter) const;
   std::string node_text(Index node) const;
   std::string owner_text(Index owner) const;
+  std::string record_text(Index record) const;  // the targets it was asked for
   std::string note_text(Index record) const;
   std::uint64_t owner_identity(Index owner) const;  // distinguishes successive owners of one slot
   std::int32_t owner_process(Index owner) const { return owners_[owner].process.relaxed(); }
@@ -323,6 +324,9 @@ class Table {
   Tally* tallies_;
   std::uint64_t index_multiplier_;
 };
+
+// The targets of a plan, for people.
+std::string text_of(std::span<const spi::Step> steps);
 
 // Nanoseconds, to within a few milliseconds, of a clock that all processes share: for ages, not for order.
 std::int64_t coarse_time() noexcept;
