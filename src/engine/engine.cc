@@ -271,8 +271,8 @@ std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Req
 
 std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::Request& request) {
   try {
-    table_.begin(attempt);
     if (!request.note.empty() && !attempt.extending) table_.set_note(attempt.record, request.note);
+    table_.begin(attempt);
     Progress progress = table_.advance(attempt, !request.no_wait);
     if (progress == Progress::blocked && !request.no_wait) progress = wait(attempt, request);
     if (progress == Progress::granted) {

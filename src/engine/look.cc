@@ -7,6 +7,11 @@
 
 namespace hierlock::engine {
 
+Table::PartyCopy Table::copy_party(Index owner, Index record) const {
+  return {owner_identity(owner), owner_text(owner), read_text(records_[record].note.acquire()),
+          owners_[owner].process.acquire()};
+}
+
 Table::Copy Table::copy() const {
   Copy result;
   const Index owners = header_->owners.next.acquire();
@@ -16,33 +21,42 @@ Table::Copy Table::copy() const {
       const std::uint64_t before = record.word.acquire();
       if (record_state(before) == RecordState::free) continue;
       const std::size_t first = result.holders.size();
+      const std::size_t party = result.parties.size();
+      result.parties.push_back(copy_party(owner, r));
       const bool held = record_state(before) == RecordState::held;
       const std::int64_t fence = record.fence.acquire();
       const std::int64_t since = record.since.acquire();
       any_hold(record, [&](Index node, Mode mode, bool asked) {
-        result.holders.push_back({owner, r, node, mode, asked, held, held ? fence : 0, since});
+        result.holders.push_back({owner, r, node, mode, asked, held, held ? fence : 0, since, party, node_text(node)});
         return false;
       });
-      // What it held is still pinned if it is still the same lock; otherwise we may have seen a mixture.
-      if (record_generation(record.word.acquire()) != record_generation(before) ||
-          record_state(record.word.acquire()) == RecordState::free) {
+      // While it is the same lock, its owner, its note and the nodes it holds stay what they are. Otherwise we may have
+      // seen a mixture.
+      const std::uint64_t after = record.word.acquire();
+      if (record_generation(after) != record_generation(before) || record_state(after) == RecordState::free) {
         result.holders.resize(first);
+        result.parties.pop_back();
       }
     }
   }
   for (unsigned s = 0; s < stripe_count; ++s) {
     each_waiter(s, [&](const Waiter& w) {
+      const QueueKey key = w.key.acquire();
+      const Index node = w.node.acquire();
       WaiterCopy copy{w.owner.acquire(),
                       w.record.acquire(),
-                      w.node.acquire(),
+                      node,
                       waiter_index(w),
                       static_cast<Mode>(w.mode.acquire()),
-                      w.key.acquire(),
+                      key,
                       w.since.acquire(),
+                      result.parties.size(),
+                      node_text(node),
                       read_text(w.wanted.acquire())};
-      if (w.waiting.acquire() != 0 && w.key.acquire() == copy.key && w.node.acquire() == copy.node) {
-        result.waiters.push_back(std::move(copy));
-      }
+      PartyCopy party = copy_party(copy.owner, copy.record);
+      if (w.waiting.acquire() == 0 || w.key.acquire() != key || w.node.acquire() != node) return;
+      result.parties.push_back(std::move(party));
+      result.waiters.push_back(std::move(copy));
     });
   }
   std::sort(result.waiters.begin(), result.waiters.end(),
@@ -130,8 +144,6 @@ std::string Table::owner_text(Index owner) const {
   if (owner_kind(owner) == OwnerKind::handle) return "handle " + std::to_string(owner);
   return "thread " + std::to_string(slot.thread.acquire());
 }
-
-std::string Table::note_text(Index record) const { return read_text(records_[record].note.acquire()); }
 
 std::uint64_t Table::owner_identity(Index owner) const {
   return (owners_[owner].word.acquire() >> 32 & 0xFFFFFFFF) << 32 | owner;

@@ -467,7 +467,8 @@ Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> ow
   }
   const Mode counted = slot ? Mode::S : mode;
   if (node.tally.relaxed() == none && !give_tally(node)) return Progress::full;
-  const bool opens_sharing = mode == Mode::S && (node.word.relaxed() & word::sharing) == 0;
+  // From S to IX or back: those of the other kind are gone, and their fences must not be higher than what comes now.
+  const bool turns = mode != Mode::IS && (mode == Mode::S) != ((node.word.relaxed() & word::sharing) != 0);
   if (!slot) {
     node.word.change_bits(mode == Mode::IX ? word::sharing : 0,
                           word::marked | (mode == Mode::S ? word::sharing : 0));  // I3: mark, then count
@@ -475,7 +476,7 @@ Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> ow
   Tally& mine = tally_of(a.lane, node.tally.relaxed());
   mine.of(counted).add(Tally::unit(counted));
   if (own) mine.of(*own).subtract(Tally::unit(*own));
-  if (opens_sharing || slot) node.last_fence.set(std::max(node.last_fence.relaxed(), highest_fence()));  // I6
+  if (turns || slot) node.last_fence.set(std::max(node.last_fence.relaxed(), highest_fence()));  // I6
   return Progress::granted;
 }
 
@@ -577,8 +578,8 @@ void Table::release(Index index, std::uint32_t lane) noexcept {
     }
   }
   record.node.set(none);
-  if (record.note.relaxed() != none) free_blocks(record.note.exchange(none));
   record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::free));
+  if (record.note.relaxed() != none) free_blocks(record.note.exchange(none));  // after: a held record has its note
 }
 
 // What the whole request is, for those who look at the queue. Written before the latch is taken; none if full.

@@ -165,20 +165,29 @@ class Table {
   void tell(Index waiter) noexcept;
 
   // --- looking ------------------------------------------------------------------------------------------------------
+  struct PartyCopy {
+    std::uint64_t identity;  // distinguishes successive owners of one slot
+    std::string name, note;
+    std::int32_t process;
+  };
   struct HolderCopy {
     Index owner, record, node;
     Mode mode;
     bool asked, held;
     std::int64_t fence, since;
+    std::size_t party;
+    std::string target;
   };
   struct WaiterCopy {
     Index owner, record, node, waiter;
     Mode mode;
     QueueKey key;
     std::int64_t since;
-    std::string wanted;
+    std::size_t party;
+    std::string target, wanted;
   };
   struct Copy {
+    std::vector<PartyCopy> parties;
     std::vector<HolderCopy> holders;
     std::vector<WaiterCopy> waiters;  // by node, then by place in the queue
   };
@@ -188,9 +197,7 @@ class Table {
   std::string node_text(Index node) const;
   std::string owner_text(Index owner) const;
   std::string record_text(Index record) const;  // the targets it was asked for
-  std::string note_text(Index record) const;
-  std::uint64_t owner_identity(Index owner) const;  // distinguishes successive owners of one slot
-  std::int32_t owner_process(Index owner) const { return owners_[owner].process.relaxed(); }
+  std::uint64_t owner_identity(Index owner) const;
   bool nothing_held() const;
 
   // Walks the whole table, with everything quiet, and says what is wrong; empty if sound.
@@ -259,6 +266,7 @@ class Table {
   bool holders_conflict(Index node, Mode mode, Index record) const noexcept;
   bool queue_conflicts(Index node, Mode mode, QueueKey key) const noexcept;
   bool own_waiter_conflicts(const Attempt& attempt, Index node, Mode mode) const noexcept;
+  PartyCopy copy_party(Index owner, Index record) const;
   std::string self_conflict(const Attempt& attempt, Index node, Mode mode) const;
   bool take_fast(Attempt& attempt, Index node, std::uint64_t word, Mode mode) noexcept;
   std::int64_t highest_fence() const noexcept;

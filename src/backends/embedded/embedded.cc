@@ -62,30 +62,27 @@ Snapshot Embedded::snapshot() const {
   const auto since = [now](std::int64_t then) {
     return std::chrono::nanoseconds(std::max<std::int64_t>(0, now - then));
   };
-  const auto party = [&](engine::Index owner, engine::Index record) {
-    return Snapshot::Party{table.owner_identity(owner), table.owner_text(owner), table.owner_process(owner),
-                           table.note_text(record)};
-  };
-  std::map<engine::Index, std::string> texts;
-  const auto text = [&](engine::Index node) -> const std::string& {
-    auto [at, fresh] = texts.try_emplace(node);
-    if (fresh) at->second = table.node_text(node);
-    return at->second;
+  const auto party = [&](std::size_t index) {
+    const engine::Table::PartyCopy& p = copy.parties[index];
+    return Snapshot::Party{p.identity, p.name, p.process, p.note};
   };
 
   Snapshot result;
   result.store = url_;
   result.holders.reserve(copy.holders.size());
   for (const auto& h : copy.holders) {
-    result.holders.push_back({party(h.owner, h.record), text(h.node), h.mode, h.asked, h.fence,
-                              h.held ? since(h.since) : std::chrono::nanoseconds{}});
+    result.holders.push_back(
+        {party(h.party), h.target, h.mode, h.asked, h.fence, h.held ? since(h.since) : std::chrono::nanoseconds{}});
   }
   std::sort(result.holders.begin(), result.holders.end(), [](const Snapshot::Holder& a, const Snapshot::Holder& b) {
     return std::tie(a.target, a.who.owner, a.fence) < std::tie(b.target, b.who.owner, b.fence);
   });
+  std::map<engine::Index, std::uint64_t> identities;
+  for (const auto& h : copy.holders) identities[h.owner] = copy.parties[h.party].identity;
+  for (const auto& w : copy.waiters) identities[w.owner] = copy.parties[w.party].identity;
   for (const auto& w : copy.waiters) {
-    Snapshot::Waiter waiter{party(w.owner, w.record), text(w.node), w.wanted, w.mode, since(w.since), {}};
-    for (const engine::Index owner : table.blockers(copy, w)) waiter.blocked_by.push_back(table.owner_identity(owner));
+    Snapshot::Waiter waiter{party(w.party), w.target, w.wanted, w.mode, since(w.since), {}};
+    for (const engine::Index owner : table.blockers(copy, w)) waiter.blocked_by.push_back(identities[owner]);
     result.waiters.push_back(std::move(waiter));
   }
   return result;
