@@ -81,12 +81,12 @@ TEST_P(Events, a_wait_begins_and_is_granted) {
 TEST_P(Events, a_wait_that_fails_is_told_with_its_error_on_the_waiting_thread) {
   listen();
   granted(thread("alice").acquire("u1"));
-  EXPECT_FALSE(locker().try_acquire("u1", 5ms).has_value());
+  EXPECT_FALSE(locker().try_acquire("u1", 50ms).has_value());
   const std::vector<Heard> told = heard();
   ASSERT_EQ(kinds(), (std::vector<Kind>{Kind::wait_begins, Kind::wait_failed}));
   EXPECT_EQ(told[1].error, ErrorKind::timeout);
-  EXPECT_GE(told[1].waited, 4ms) << "since the wait began";
-  EXPECT_LT(told[1].waited, 5ms + late_bound);
+  EXPECT_GT(told[1].waited, 0ns) << "since the wait began, which is a little after the call";
+  EXPECT_LT(told[1].waited, 50ms + late_bound);
   for (const Heard& event : told) EXPECT_EQ(event.on, std::this_thread::get_id());
 }
 
@@ -166,7 +166,7 @@ TEST_P(Events, statistics_count_grants_waits_and_failures_by_kind) {
   alice.release(first);
   const Outcome second = granted(asked);
   refused(alice.try_acquire("u1"), ErrorKind::busy);
-  refused(alice.try_acquire("u1", 2ms), ErrorKind::timeout);
+  refused(alice.try_acquire("u1", 50ms), ErrorKind::timeout);
   refused(alice.acquire(named("n")), ErrorKind::deadlock);
   std::stop_source stop;
   stop.request_stop();
@@ -174,9 +174,9 @@ TEST_P(Events, statistics_count_grants_waits_and_failures_by_kind) {
 
   const Stats stats = locker().stats();
   EXPECT_EQ(stats.of(Space::path).grants, 2u);
-  EXPECT_GE(stats.of(Space::path).waits, 2u);
-  EXPECT_LE(stats.of(Space::path).waits, 3u);
-  EXPECT_GE(stats.of(Space::path).waited, 2ms);
+  EXPECT_EQ(stats.of(Space::path).waits, 2u);
+  EXPECT_GT(stats.of(Space::path).waited, 0ns);
+  EXPECT_LT(stats.of(Space::path).waited, 2 * patience);
   EXPECT_EQ(stats.of(Space::path).deadlocks, 0u);
   EXPECT_EQ(stats.of(Space::name).grants, 1u);
   EXPECT_EQ(stats.of(Space::name).deadlocks, 1u);
