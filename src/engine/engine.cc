@@ -309,7 +309,7 @@ Progress Engine::wait(Attempt& attempt, const spi::Request& request) {
     // In this order: a cancellation after the look below finds the waiter we sleep on.
     waiter.store(attempt.waiter);
     if (cancellable && request.cancel->stop_requested()) {
-      throw Error(ErrorKind::cancelled, "waiting for " + text_of(attempt.steps) + " was cancelled");
+      throw Error(ErrorKind::cancelled, "waiting for " + spi::describe(attempt.steps) + " was cancelled");
     }
     const Clock::time_point now = Clock::now();
     if (request.deadline && now >= *request.deadline) return Progress::blocked;
@@ -327,7 +327,7 @@ Progress Engine::wait(Attempt& attempt, const spi::Request& request) {
 }
 
 Error Engine::failure(const Attempt& attempt, Progress progress) const {
-  const std::string what = text_of(attempt.steps);
+  const std::string what = spi::describe(attempt.steps);
   const std::string consequence = attempt.extending ? "; the whole lock was released" : "";
   switch (progress) {
     case Progress::self_deadlock:

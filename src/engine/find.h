@@ -47,7 +47,7 @@ inline Index Table::find(const Key& key, Index parent, std::uint64_t& word) cons
     if ((entry ^ key.hash) >> 32 != 0) continue;
     const auto node = static_cast<Index>(entry);
     word = nodes_[node].word.acquire();  // before the comparison: its generation vouches for what was compared
-    if (matches(nodes_[node], key, parent)) return node;
+    if ((word & word::unused) == 0 && matches(nodes_[node], key, parent)) return node;
   }
   return none;
 }

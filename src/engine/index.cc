@@ -65,7 +65,7 @@ Index Table::find_or_create(const spi::Step& step, Index parent, std::uint64_t& 
   node.last_fence.set(header_->fence_floor.relaxed());
   if (parent != none) nodes_[parent].children.add(1);
   // Open for business: only now may a fast path find the generation it will be compared with.
-  word = node.word.relaxed() >> word::generation_shift << word::generation_shift |
+  word = (std::uint64_t{word::generation(node.word.relaxed())} + 1) << word::generation_shift |
          (step.space == Space::slots ? word::closed : 0);
   node.word.set(word);
   index_insert(step.hash, index);
@@ -116,7 +116,8 @@ bool Table::reuse(Index index) {
       return false;
     }
     // A new generation first: whatever still refers to the old key fails from here on.
-    node.word.set((std::uint64_t{word::generation(before)} + 1) << word::generation_shift | word::closed);
+    node.word.set((std::uint64_t{word::generation(before)} + 1) << word::generation_shift | word::closed |
+                  word::unused);
   }
   index_remove(node.hash.relaxed(), index);
   header_->index_entries.set(header_->index_entries.relaxed() - 1);

@@ -34,15 +34,17 @@ inline constexpr unsigned lane_count = 128;
 
 // A node's word:   generation (32) | flags (6) | record that holds it in X (26)
 //
-// The generation changes when the node is reused for another key, so that a compare-and-swap prepared against the old
-// key fails.
+// The generation changes when the node falls out of use and when it is used again, so that what was prepared against
+// the old key fails.
 namespace word {
 inline constexpr unsigned holder_bits = 26;
 inline constexpr std::uint64_t holder = (std::uint64_t{1} << holder_bits) - 1;
 inline constexpr std::uint64_t queued = std::uint64_t{1} << 26;   // waiters, or a latched change: no fast path
 inline constexpr std::uint64_t marked = std::uint64_t{1} << 27;   // tallies may be non-zero: X must look at the lanes
 inline constexpr std::uint64_t sharing = std::uint64_t{1} << 28;  // S is open and IX is not; otherwise the reverse
-inline constexpr std::uint64_t closed = std::uint64_t{1} << 29;   // slots, free or being reused: never a fast path
+inline constexpr std::uint64_t closed = std::uint64_t{1} << 29;   // slots, or unused: never a fast path
+inline constexpr std::uint64_t unused = std::uint64_t{1}
+                                        << 30;  // free, or on its way there: whatever it says is not so
 inline constexpr unsigned generation_shift = 32;
 constexpr std::uint32_t generation(std::uint64_t w) { return static_cast<std::uint32_t>(w >> generation_shift); }
 }  // namespace word

@@ -106,33 +106,12 @@ std::string Table::node_text(Index node) const {
   return spi::describe_key(space, key);
 }
 
-namespace {
-
-// A list of targets for people: not longer than a few lines.
-void append(std::string& list, const std::string& item) {
-  if (list.size() > 1000) {
-    if (!list.ends_with("…")) list += ", …";
-    return;
-  }
-  if (!list.empty()) list += ", ";
-  list += item;
-}
-
-}  // namespace
-
-std::string text_of(std::span<const spi::Step> steps) {
-  std::string text;
-  for (const spi::Step& step : steps) {
-    if (step.asked) append(text, spi::describe_key(step.space, step.key));
-  }
-  return text;
-}
-
 std::string Table::record_text(Index record) const {
   std::string text;
   any_hold(records_[record], [&](Index node, Mode, bool asked) {
-    if (asked) append(text, node_text(node));
-    return false;
+    if (!asked) return false;
+    text += (text.empty() ? "" : ", ") + node_text(node);
+    return text.size() > 1000;
   });
   return text;
 }

@@ -147,8 +147,8 @@ std::string Table::self_conflict(const Attempt& a, Index index, Mode mode) const
   if (how.empty() && own_waiter_conflicts(a, index, mode)) how = "waits for it in another call";
   if (how.empty()) return how;
   const std::string node = node_text(index);
-  return owner_text(a.owner) + " asks for " + text_of(a.steps) + ", needs " + node + as(mode) + " for it and already " +
-         how + ": it would wait for itself";
+  return owner_text(a.owner) + " asks for " + spi::describe(a.steps) + ", needs " + node + as(mode) +
+         " for it and already " + how + ": it would wait for itself";
 }
 
 // --- taking ----------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, 
   for (;;) {
     WakeList wake;  // outlives the latch: the woken find it free
     const Latched latched(*this, index, all);
-    if (word::generation(node.word.relaxed()) != generation || node.meta.relaxed() == 0) {
+    if (word::generation(node.word.relaxed()) != generation) {
       settle(index, wake);
       stale = true;
       return Progress::blocked;
@@ -584,7 +584,7 @@ void Table::release(Index index, std::uint32_t lane) noexcept {
 
 // What the whole request is, for those who look at the queue. Written before the latch is taken; none if full.
 void Table::describe(Attempt& a) {
-  a.wanted = write_text(text_of(a.steps));
+  a.wanted = write_text(spi::describe(a.steps));
   a.described = true;
 }
 

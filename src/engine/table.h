@@ -333,9 +333,6 @@ class Table {
   std::uint64_t index_multiplier_;
 };
 
-// The targets of a plan, for people.
-std::string text_of(std::span<const spi::Step> steps);
-
 // Nanoseconds, to within a few milliseconds, of a clock that all processes share: for ages, not for order.
 std::int64_t coarse_time() noexcept;
 

@@ -34,20 +34,6 @@ Orphans& orphans() {
   return *orphans;
 }
 
-// What was asked for, for people.
-std::string text_of(const Plan& plan) {
-  std::string text;
-  for (const Step& step : plan.steps()) {
-    if (!step.asked) continue;
-    if (!text.empty()) text += ", ";
-    if (text.size() > 1000) return text + "…";
-    if (step.mode == Mode::S) text += "shared ";
-    text += describe_key(step.space, step.key);
-    if (step.slots != 0) text += " " + std::to_string(step.slots);
-  }
-  return text;
-}
-
 std::string duration_text(std::chrono::nanoseconds time) {
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
   if (milliseconds >= 10'000) return std::to_string(milliseconds / 1000) + " s";
@@ -178,7 +164,7 @@ void Core::tell(Event::Kind kind, const Plan& plan, std::string_view owner, std:
                 std::chrono::nanoseconds waited, std::optional<ErrorKind> error) const noexcept {
   if (!options_.on_event) return;
   try {
-    options_.on_event({kind, text_of(plan), owner, blocked_by, waited, error});
+    options_.on_event({kind, describe(plan.steps()), owner, blocked_by, waited, error});
   } catch (...) {  // as options.h says
   }
 }
@@ -224,7 +210,7 @@ std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, 
 
   if (request.cancel != nullptr && request.cancel->stop_requested()) {
     ended(ErrorKind::cancelled);
-    throw Error(ErrorKind::cancelled, text_of(plan) + " was not asked for: the request was cancelled before");
+    throw Error(ErrorKind::cancelled, describe(plan.steps()) + " was not asked for: the request was cancelled before");
   }
   std::optional<Grant> grant;
   try {
@@ -241,8 +227,8 @@ std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, 
   ended(kind);
   if (may_fail) return std::nullopt;
   if (kind == ErrorKind::busy)
-    throw Error(kind, text_of(plan) + " is held by somebody else, and waiting was not asked for");
-  throw Error(kind, text_of(plan) + " was not free within " + duration_text(*options.timeout) +
+    throw Error(kind, describe(plan.steps()) + " is held by somebody else, and waiting was not asked for");
+  throw Error(kind, describe(plan.steps()) + " was not free within " + duration_text(*options.timeout) +
                         ": try again, or wait longer; snapshot() shows who holds it");
 }
 

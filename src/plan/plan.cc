@@ -139,4 +139,26 @@ std::string describe_key(Space space, std::string_view key) {
   return text;
 }
 
+std::string describe(std::span<const Step> steps) {
+  constexpr std::size_t longest_target = 200;
+  constexpr std::size_t longest_list = 1000;
+  std::string list;
+  for (const Step& step : steps) {
+    if (!step.asked) continue;
+    if (!list.empty()) list += ", ";
+    if (list.size() > longest_list) return list + "…";
+    if (step.mode == Mode::S) list += "shared ";
+    std::string target = describe_key(step.space, step.key);
+    if (target.size() > longest_target) {
+      std::size_t end = longest_target;
+      while (end > 0 && (static_cast<unsigned char>(target[end]) & 0xC0) == 0x80) --end;  // not inside a character
+      target.resize(end);
+      target += "…";
+    }
+    list += target;
+    if (step.slots != 0) list += " " + std::to_string(step.slots);
+  }
+  return list;
+}
+
 }  // namespace hierlock::spi

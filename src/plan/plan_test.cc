@@ -334,5 +334,21 @@ TEST(DescribeKey, damaged_keys_are_shown_and_never_read_beyond) {
   }
 }
 
+TEST(Describe, tells_the_targets_and_not_their_ancestors) {
+  const Target targets[] = {"u1/a1/r1", shared("u2"), slots("import", 3)};
+  EXPECT_EQ(describe(Plan(std::span<const Target>(targets)).steps()), "u1/a1/r1, shared u2, slots \"import\" 3");
+}
+
+TEST(Describe, cuts_long_names_between_characters_and_long_lists) {
+  std::string name;
+  while (name.size() < 3000) name += "鍵";
+  const std::string text = describe(Plan(named(name)).steps());
+  EXPECT_LT(text.size(), 210u);
+  EXPECT_TRUE(text.ends_with("鍵…")) << text;
+  std::vector<Target> many;
+  for (int i = 0; i < 1000; ++i) many.emplace_back("user " + std::to_string(i));
+  EXPECT_LT(describe(Plan(std::span<const Target>(many)).steps()).size(), 1100u);
+}
+
 }  // namespace
 }  // namespace hierlock::plan

@@ -103,4 +103,7 @@ class Plan {
 // The text of a node for people: `u1/a1`, `named "x"`, `slots "import"`. Inverse of the key bytes.
 std::string describe_key(Space space, std::string_view key);
 
+// The targets among the steps, for people: `u1/a1, shared u2`. Long names and long lists are cut short.
+std::string describe(std::span<const Step> steps);
+
 }  // namespace hierlock::spi
