@@ -56,6 +56,21 @@ TEST_P(Handles, a_second_release_is_harmless) {  // B6
   EXPECT_EQ(held_by(bob).size(), 1u) << state();
 }
 
+TEST_P(Handles, a_release_does_not_wait_for_those_who_wait) {  // B6
+  std::vector<Target> targets;
+  for (int i = 0; i < 100; ++i) targets.emplace_back("u" + std::to_string(i) + "/a/r");
+  Lock lock = locker().acquire(targets);
+  std::vector<Pending> waiting;
+  for (int i = 0; i < 20; ++i) {
+    waiting.push_back(party("w" + std::to_string(i)).acquire("u" + std::to_string(i)));
+    blocked(waiting.back());
+  }
+  const auto start = Clock::now();
+  lock.release();
+  EXPECT_LT(Clock::now() - start, 1s * slowness);
+  for (Pending& one : waiting) granted(one);
+}
+
 TEST_P(Handles, an_empty_lock_holds_nothing) {
   Lock empty;
   expect_nothing_in(empty);
