@@ -36,13 +36,15 @@ inline bool Table::matches(const Node& node, const Key& key, Index parent) const
          (key.segment.size() <= inline_text || rest_matches(node, key.segment));
 }
 
-inline Index Table::find(const Key& key, Index parent, std::uint64_t& word) const noexcept {
+inline Table::IndexView Table::index_now() const noexcept {
   const std::uint32_t log2 = header_->index_log2.acquire();
-  const Cell<std::uint64_t>* const entries = index_of(log2);
-  const std::size_t mask = (std::size_t{1} << log2) - 1;
-  std::size_t place = index_place(key.hash, log2);
-  for (std::size_t probes = 0; probes <= mask; ++probes, place = (place + 1) & mask) {
-    const std::uint64_t entry = entries[place].acquire();
+  return {index_of(log2), (std::size_t{1} << log2) - 1, 64 - log2};
+}
+
+inline Index Table::find(const IndexView& index, const Key& key, Index parent, std::uint64_t& word) const noexcept {
+  std::size_t place = (key.hash * index_multiplier_) >> index.shift;
+  for (std::size_t probes = 0; probes <= index.mask; ++probes, place = (place + 1) & index.mask) {
+    const std::uint64_t entry = index.entries[place].acquire();
     if (entry == 0) return none;
     if ((entry ^ key.hash) >> 32 != 0) continue;
     const auto node = static_cast<Index>(entry);

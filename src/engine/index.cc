@@ -34,9 +34,9 @@ bool Table::rest_matches(const Node& node, std::string_view segment) const noexc
 }
 
 Index Table::find_or_create(const spi::Step& step, Index parent, std::uint64_t& word) {
-  if (const Index node = find(key_of(step), parent, word); node != none) return node;
+  if (const Index node = find(index_now(), key_of(step), parent, word); node != none) return node;
   const std::lock_guard guard(header_->index_latch);
-  if (const Index node = find(key_of(step), parent, word); node != none) return node;
+  if (const Index node = find(index_now(), key_of(step), parent, word); node != none) return node;
   if ((std::size_t{header_->index_entries.relaxed()} + 1) * 2 > std::size_t{1} << header_->index_log2.relaxed() &&
       !grow_index()) {
     return none;

@@ -213,12 +213,13 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
   const Mode intent = intention(chain.mode);
   const std::uint64_t unit = Tally::unit(intent);
   const std::size_t last = chain.depth - 1u;
+  const IndexView all = index_now();
   Index parent = none;
   std::uint64_t w = 0;
   std::size_t counted = 0;
   for (; counted < last; ++counted) {
-    const Index node =
-        find({chain.hashes[counted], chain.segment(counted), static_cast<unsigned>(counted), chain.space}, parent, w);
+    const Index node = find(
+        all, {chain.hashes[counted], chain.segment(counted), static_cast<unsigned>(counted), chain.space}, parent, w);
     if (node == none || !open_for(w, intent)) break;
     Cell<std::uint64_t>& mine = tally_of(lane, nodes_[node].tally.acquire()).intents;
     mine.set(mine.relaxed() + unit);
@@ -227,7 +228,7 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
   }
   if (counted == last) {
     const Index target =
-        find({chain.hashes[last], chain.segment(last), static_cast<unsigned>(last), chain.space}, parent, w);
+        find(all, {chain.hashes[last], chain.segment(last), static_cast<unsigned>(last), chain.space}, parent, w);
     Node& node = nodes_[target];
     record.want.set(target);
     bool taken = false;

@@ -218,7 +218,14 @@ class Table {
     Space space;
   };
   static Key key_of(const spi::Step& step) noexcept { return {step.hash, step.segment, step.level, step.space}; }
-  Index find(const Key& key, Index parent, std::uint64_t& word) const noexcept;
+  struct IndexView {
+    const Cell<std::uint64_t>* entries;
+    std::size_t mask;
+    unsigned shift;
+  };
+  IndexView index_now() const noexcept;
+  [[gnu::always_inline]] Index find(const IndexView& index, const Key& key, Index parent,
+                                    std::uint64_t& word) const noexcept;
   Index find_or_create(const spi::Step& step, Index parent, std::uint64_t& word);
   bool matches(const Node& node, const Key& key, Index parent) const noexcept;
   bool rest_matches(const Node& node, std::string_view segment) const noexcept;
