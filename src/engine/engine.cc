@@ -29,6 +29,9 @@ struct Recent {
 };
 constinit thread_local Recent recent;
 
+// The thread's own variables are being destroyed: Locks among them may still be released, but nothing can be kept.
+constinit thread_local bool ending = false;
+
 }  // namespace
 
 // Which engines exist and which threads use them. A thread that ends tells the engines that are still there.
@@ -48,6 +51,7 @@ class Threads {
     std::vector<std::pair<std::uint64_t, Engine::Context*>> contexts;
     ~Mine() {
       recent = {};
+      ending = true;
       const std::lock_guard guard(mutex());
       for (const auto& [id, context] : contexts) {
         const auto engine = engines().find(id);
@@ -77,6 +81,7 @@ Engine::~Engine() { Threads::remove(id_); }
 
 Engine::Context* Engine::known_context() const noexcept {
   if (recent.engine == id_) return static_cast<Context*>(recent.context);
+  if (ending) return nullptr;
   for (const auto& [id, context] : Threads::mine().contexts) {
     if (id == id_) {
       recent = {id_, context};
@@ -88,6 +93,7 @@ Engine::Context* Engine::known_context() const noexcept {
 
 Engine::Context& Engine::context() {
   if (Context* const known = known_context()) return *known;
+  if (ending) throw Error(ErrorKind::unsupported, "this thread is ending: it can release locks, but not acquire them");
   return enter_thread();
 }
 

@@ -185,19 +185,16 @@ struct Pool {
   Cell<Index> next;
   Cell<Index> free;
   Cell<std::uint32_t> capacity;
-  Cell<std::uint32_t> padding;
 };
 
 struct Header {
-  Cell<std::uint64_t> magic;
-  Cell<std::uint32_t> format;
-  Cell<std::uint32_t> padding;
-  Cell<std::int64_t> fence_floor;     // no fence of a node that was reused is higher; guarded by index_latch
-  Cell<std::uint32_t> index_log2;     // size of the hash index in use
-  Cell<std::uint32_t> index_entries;  // guarded by index_latch
-  Cell<Index> sweep_hand;             // guarded by index_latch
-  Cell<std::uint32_t> lanes_used;     // lanes at and above this were never used; guarded by pool_latch, only rises
-  Cell<std::uint32_t> entangled;      // waiters that may be part of a cycle
+  Cell<std::int64_t> fence_floor;        // no fence of a node that was reused is higher; guarded by index_latch
+  Cell<std::uint64_t> index_multiplier;  // odd, random: where keys fall is not known to those who choose them
+  Cell<std::uint32_t> index_log2;        // size of the hash index in use
+  Cell<std::uint32_t> index_entries;     // guarded by index_latch
+  Cell<Index> sweep_hand;                // guarded by index_latch
+  Cell<std::uint32_t> lanes_used;        // lanes at and above this were never used; guarded by pool_latch, only rises
+  Cell<std::uint32_t> entangled;         // waiters that may be part of a cycle
   // Order of latches: index_latch, then stripes in ascending order, then an owner's latch, then pool_latch.
   alignas(line) Latch index_latch;  // creating and reusing nodes, growing the index
   alignas(line) Latch pool_latch;   // the pools below

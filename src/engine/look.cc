@@ -142,7 +142,6 @@ Table::Use Table::use() const {
   use.owners = header_->owners.next.relaxed() - 1;
   use.blocks = header_->blocks.next.relaxed() - 1;
   for (Index b = header_->blocks.free.relaxed(); b != none; b = blocks_[b].next.relaxed()) --use.blocks;
-  use.tallies = header_->tallies.next.relaxed() - 1;
   use.nodes = header_->index_entries.relaxed();
   return use;
 }

@@ -90,11 +90,12 @@ Table::Table(const Capacity& capacity) : capacity_(capacity), at_(lay_out(capaci
   clock_gettime(CLOCK_REALTIME, &wall);
   header_->fence_floor.set(std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec);
   header_->index_log2.set(std::bit_width(first_index_size) - 1);
-  // Where a key falls in the index must not be known to those who choose the keys.
-  if (getrandom(&index_multiplier_, sizeof index_multiplier_, GRND_NONBLOCK) != sizeof index_multiplier_) {
-    index_multiplier_ = static_cast<std::uint64_t>(wall.tv_nsec) * 0x9E3779B97F4A7C15u;
+  std::uint64_t random = 0;
+  if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) {
+    random = static_cast<std::uint64_t>(wall.tv_nsec) * 0x9E3779B97F4A7C15u;
   }
-  index_multiplier_ |= 1;
+  header_->index_multiplier.set(random | 1);
+  index_multiplier_ = header_->index_multiplier.relaxed();
   const auto prepare = [](Pool& pool, std::uint32_t size) {
     pool.next.set(1);
     pool.capacity.set(size);

@@ -120,7 +120,6 @@ class Table {
   Index make_owner(std::string_view name, OwnerKind kind);
   // The owner goes; what it still holds stays held, and its slot is used again after that.
   void retire_owner(Index owner) noexcept;
-  bool owner_holds_anything(Index owner) const;
 
   // A free record of this owner's, or a new one; none if full. Only one party at a time may ask for one owner.
   Index take_record(Index owner);
@@ -157,7 +156,6 @@ class Table {
   bool give(Index record, Index to, std::string& cycle);
 
   std::uint64_t record_state_word(Index record) const { return records_[record].word.acquire(); }
-  std::int64_t fence_of(Index record) const { return records_[record].fence.acquire(); }
 
   // Sleeps until the waiter is told to look again, for at most so long.
   void sleep(Index waiter, std::int64_t nanoseconds) const noexcept;
@@ -203,7 +201,7 @@ class Table {
   // Walks the whole table, with everything quiet, and says what is wrong; empty if sound.
   std::string check() const;
   struct Use {
-    std::uint32_t nodes, records, owners, blocks, tallies, idle_nodes;
+    std::uint32_t nodes, records, owners, blocks;
   };
   Use use() const;
 
@@ -243,6 +241,7 @@ class Table {
   }
 
   // --- pools (pools.cc) ---
+  bool owner_holds_anything(Index owner) const;
   Index pool_take(Pool& pool, std::size_t offset, Cell<Index>* (*link)(Table&, Index));
   Index take_block();
   void free_blocks(Index first) noexcept;
@@ -323,7 +322,7 @@ class Table {
 
   Capacity capacity_;
   struct Offsets {
-    std::size_t header, stripes, index, nodes, records, owners, blocks, waiters, tallies, end;
+    std::size_t header, index, nodes, records, owners, blocks, waiters, tallies, end;
   };
   static Offsets lay_out(const Capacity& capacity);
   Offsets at_;
@@ -337,7 +336,7 @@ class Table {
   Block* blocks_;
   Waiter* waiters_;
   Tally* tallies_;
-  std::uint64_t index_multiplier_;
+  std::uint64_t index_multiplier_;  // a copy of the header's: it never changes
 };
 
 // Nanoseconds, to within a few milliseconds, of a clock that all processes share: for ages, not for order.

@@ -24,6 +24,9 @@ void notice_forks() {
 // The Core this thread used last.
 constinit thread_local const Core* recent = nullptr;
 
+// The thread's own variables are being destroyed, this file's among them.
+constinit thread_local bool ending = false;
+
 // Closed while locks were held through them.
 struct Orphans {
   std::mutex mutex;
@@ -68,6 +71,7 @@ struct Core::References {
 
   ~References() {
     recent = nullptr;
+    ending = true;
     const std::lock_guard guard(orphans().mutex);
     for (auto& core : cores) {
       if (!core->here()) {
@@ -94,7 +98,7 @@ Core::Core(std::unique_ptr<Backend> backend, std::string url, OpenOptions option
 
 Core* Core::make(std::unique_ptr<Backend> backend, const Url& url, OpenOptions options) {
   notice_forks();
-  references().drop_idle();
+  if (!ending) references().drop_idle();
   auto core = std::make_shared<Core>(std::move(backend), url.safe_text(), std::move(options));
   Core* const result = core.get();
   const std::lock_guard guard(orphans().mutex);
@@ -105,10 +109,11 @@ Core* Core::make(std::unique_ptr<Backend> backend, const Url& url, OpenOptions o
 void Core::close(Core* core) noexcept {
   if (core == nullptr || !core->here()) return;
   core->closed_.store(true);
-  references().drop_idle();
+  if (!ending) references().drop_idle();
 }
 
 void Core::keep_for_this_thread() {
+  if (ending) return;
   References& mine = references();
   for (const auto& core : mine.cores) {
     if (core.get() == this) {
@@ -234,6 +239,12 @@ std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, 
 
 void Core::release(const Grant& grant) noexcept {
   if (!here()) return;
+  if (ending) {
+    // No reference of this thread's own: but what is not idle is among the orphans, and ends under their mutex.
+    const std::lock_guard guard(orphans().mutex);
+    backend_->release(grant);
+    return;
+  }
   if (recent != this) {
     try {
       keep_for_this_thread();
