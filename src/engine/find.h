@@ -32,7 +32,8 @@ inline std::uint64_t text_word(std::string_view text, std::size_t index) noexcep
 inline bool Table::matches(const Node& node, const Key& key, Index parent) const noexcept {
   return node.hash.relaxed() == key.hash && node.parent.relaxed() == parent &&
          node.meta.relaxed() == make_meta(key.segment.size(), key.level, key.space) &&
-         node.text[0].relaxed() == text_word(key.segment, 0) && node.text[1].relaxed() == text_word(key.segment, 1) &&
+         node.text[0].relaxed() == text_word(key.segment, 0) &&
+         (key.segment.size() <= 8 || node.text[1].relaxed() == text_word(key.segment, 1)) &&
          (key.segment.size() <= inline_text || rest_matches(node, key.segment));
 }
 

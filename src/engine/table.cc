@@ -177,10 +177,21 @@ bool is_chain(std::span<const spi::Step> steps) noexcept {
 
 constexpr std::uint64_t shut = word::holder | word::queued | word::closed;
 
-constexpr bool open_for(std::uint64_t w, Mode mode) noexcept {
-  if ((w & (shut | word::marked)) != word::marked) return false;
-  return mode == Mode::IS || ((w & word::sharing) != 0) == (mode == Mode::S);
-}
+// Which words let a sharer in without a latch.
+struct Gate {
+  std::uint64_t mask, open;
+
+  explicit constexpr Gate(Mode mode) noexcept
+      : mask(shut | word::marked | (mode == Mode::IS ? 0 : word::sharing)),
+        open(word::marked | (mode == Mode::S ? word::sharing : 0)) {}
+
+  constexpr bool lets_in(std::uint64_t w) const noexcept { return (w & mask) == open; }
+  // Still open, and still the node that had the word `before`.
+  constexpr bool still_lets_in(std::uint64_t now, std::uint64_t before) const noexcept {
+    constexpr std::uint64_t generation = ~std::uint64_t{0} << word::generation_shift;
+    return (now & (mask | generation)) == (open | (before & generation));
+  }
+};
 
 }  // namespace
 
@@ -188,11 +199,11 @@ constexpr bool open_for(std::uint64_t w, Mode mode) noexcept {
 inline bool Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode) noexcept {
   Node& node = nodes_[index];
   if (mode == Mode::X) return (w & (shut | word::marked)) == 0 && node.word.cas(w, w | a.record);
-  if (!open_for(w, mode)) return false;
+  const Gate gate(mode);
+  if (!gate.lets_in(w)) return false;
   Cell<std::uint64_t>& mine = tally_of(a.lane, node.tally.acquire()).of(mode);
   mine.add(Tally::unit(mode));  // I2: count, then look
-  const std::uint64_t now = node.word.ordered();
-  if (open_for(now, mode) && word::generation(now) == word::generation(w)) return true;
+  if (gate.still_lets_in(node.word.ordered(), w)) return true;
   mine.subtract(Tally::unit(mode));  // whoever saw the count meanwhile is told by settle(), in take_latched
   return false;
 }
@@ -201,8 +212,8 @@ inline bool Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode
 // instruction is the "between" of I2 for the whole path.
 std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint32_t lane) noexcept {
   struct Level {
-    Index node;
-    std::uint32_t generation;
+    const Node* node;
+    std::uint64_t word;
     Cell<std::uint64_t>* mine;
   };
   std::array<Level, max_depth> above;
@@ -211,7 +222,9 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
   record.word.set(record_word(generation, RecordState::taking));
 
   const Mode intent = intention(chain.mode);
+  const Gate gate(intent);
   const std::uint64_t unit = Tally::unit(intent);
+  Tally* const tallies = &tally_of(lane, 0);
   const std::size_t last = chain.depth - 1u;
   const IndexView all = index_now();
   Index parent = none;
@@ -220,10 +233,10 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
   for (; counted < last; ++counted) {
     const Index node = find(
         all, {chain.hashes[counted], chain.segment(counted), static_cast<unsigned>(counted), chain.space}, parent, w);
-    if (node == none || !open_for(w, intent)) break;
-    Cell<std::uint64_t>& mine = tally_of(lane, nodes_[node].tally.acquire()).intents;
+    if (node == none || !gate.lets_in(w)) break;
+    Cell<std::uint64_t>& mine = tallies[nodes_[node].tally.acquire()].intents;
     mine.set(mine.relaxed() + unit);
-    above[counted] = {node, word::generation(w), &mine};
+    above[counted] = {&nodes_[node], w, &mine};
     parent = node;
   }
   if (counted == last) {
@@ -234,11 +247,10 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
     bool taken = false;
     if (target != none && chain.mode == Mode::X) {
       taken = (w & (shut | word::marked)) == 0 && node.word.cas(w, w | index);
-    } else if (target != none && open_for(w, Mode::S)) {
-      Cell<std::uint64_t>& mine = tally_of(lane, node.tally.acquire()).shared;
+    } else if (target != none && Gate(Mode::S).lets_in(w)) {
+      Cell<std::uint64_t>& mine = tallies[node.tally.acquire()].shared;
       mine.add(1);
-      const std::uint64_t now = node.word.ordered();
-      taken = open_for(now, Mode::S) && word::generation(now) == word::generation(w);
+      taken = Gate(Mode::S).still_lets_in(node.word.ordered(), w);
       if (!taken) {
         mine.subtract(1);
         if ((node.word.ordered() & word::queued) != 0) tell_queue(target);
@@ -249,10 +261,8 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
       std::int64_t floor = node.last_fence.acquire();
       bool open = true;
       for (std::size_t i = 0; i < last; ++i) {
-        const Node& ancestor = nodes_[above[i].node];
-        const std::uint64_t now = ancestor.word.ordered();
-        open = open && open_for(now, intent) && word::generation(now) == above[i].generation;
-        floor = std::max(floor, ancestor.last_fence.acquire());
+        open = gate.still_lets_in(above[i].node->word.ordered(), above[i].word) && open;
+        floor = std::max(floor, above[i].node->last_fence.acquire());
       }
       if (open) {
         const std::int64_t fence = floor + 1;  // I6
@@ -273,7 +283,7 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
   record.word.exchange(record_word(generation, RecordState::free));
   barrier_after_locked();
   for (std::size_t i = 0; i < counted; ++i) {
-    if ((nodes_[above[i].node].word.ordered() & word::queued) != 0) tell_queue(above[i].node);
+    if ((above[i].node->word.ordered() & word::queued) != 0) tell_queue(static_cast<Index>(above[i].node - nodes_));
   }
   return 0;
 }
@@ -564,8 +574,9 @@ void Table::release(Index index, std::uint32_t lane) noexcept {
          node = nodes_[node].parent.relaxed()) {
       above[count++] = node;
     }
+    Tally* const tallies = &tally_of(lane, 0);
     for (std::size_t i = 0; i < count; ++i) {
-      Cell<std::uint64_t>& mine = tally_of(lane, nodes_[above[i]].tally.relaxed()).intents;
+      Cell<std::uint64_t>& mine = tallies[nodes_[above[i]].tally.relaxed()].intents;
       if (lane == common_lane) {
         mine.subtract(Tally::unit(intent));
       } else {
