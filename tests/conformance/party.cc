@@ -131,7 +131,7 @@ class ThreadParty final : public Party {
 
   void perform(const Command& command, Outcome& outcome) {
     const Ask& ask = command.ask;
-    const AcquireOptions options{ask.timeout, ask.cancel, ask.owner, name()};
+    const AcquireOptions options{ask.timeout, ask.cancel, ask.owner, ask.plain ? std::string_view() : name()};
     switch (command.what) {
       case Command::What::acquire: {
         Lock lock = command.targets.size() == 1 ? locker_.acquire(command.targets.front(), options)

@@ -39,6 +39,9 @@ struct Ask {
   std::stop_token cancel{};
   const Owner* owner = nullptr;
   bool then_release = false;  // give it back as soon as it is granted
+  // Without the signature, as plain as a request can be: stores may have a shorter way for those. A snapshot then shows
+  // no party, so there is nothing to be asked about this request while it waits.
+  bool plain = false;
 };
 
 // What became of a request.

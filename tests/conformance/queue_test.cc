@@ -1,4 +1,5 @@
 // The queue: first come, first served, with shared batches; nobody is starved.
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -44,6 +45,71 @@ TEST_P(Queue, the_order_holds_between_ancestors_and_descendants) {
   for (const std::size_t between : {1, 2, 3}) {
     EXPECT_LT(fences[0], fences[between]);
     EXPECT_LT(fences[between], fences[4]);
+  }
+}
+
+TEST_P(Queue, nobody_gets_in_between_a_release_and_the_waiter) {
+  if (!can().fifo) GTEST_SKIP() << "this store promises no order";
+  // Whoever releases and asks again at once, before the waiter could even wake up, comes after the waiter.
+  const OnOneProcessor slow_waker;
+  std::vector<Target> targets = {"u1/a1/r1", "u1", named("n")};
+  if (can().slots) targets.push_back(slots("s", 1));
+  Party& waiter = party("waiter");
+  for (const Target& target : targets) {
+    for (int round = 0; round < 50; ++round) {
+      Lock mine = locker().acquire(target);
+      Pending asked = waiter.acquire(target);
+      blocked(asked);
+      mine.release();
+      ASSERT_FALSE(locker().try_acquire(target).has_value()) << target.str() << " in round " << round;
+      waiter.release(granted(asked));
+    }
+  }
+}
+
+TEST_P(Queue, a_release_wakes_those_who_wait_for_it) {
+  if (!can().wakes_waiters) GTEST_SKIP() << "this store is polled";
+  // A waiter that is not woken looks for itself now and then, so nothing would hang: it would only take long.
+  struct Case {
+    Target held, asked;
+  };
+  std::vector<Case> cases = {{"u1/a1/r1", "u1/a1/r1"},
+                             {"u1/a1/r1", "u1/a1"},
+                             {"u1/a1/r1", "u1"},
+                             {"u1", "u1/a1/r1"},
+                             {"u1/a1", "u1/a1/r1"},
+                             {shared("u1/a1/r1"), "u1/a1/r1"},
+                             {"u1/a1/r1", shared("u1/a1/r1")},
+                             {shared("u1/a1/r1"), "u1"},
+                             {named("n"), named("n")}};
+  if (can().shared_inner) {
+    cases.push_back({shared("u1"), "u1/a1/r1"});
+    cases.push_back({"u1/a1/r1", shared("u1")});
+  }
+  if (can().slots) cases.push_back({slots("s", 1), slots("s", 1)});
+  constexpr int rounds = 5;
+  for (const Case& one : cases) {
+    for (const bool plain : {false, true}) {
+      for (const bool together : {false, true}) {
+        std::vector<std::chrono::nanoseconds> times;
+        for (int round = 0; round < rounds; ++round) {
+          Party &holder = party("holder"), &waiter = party("waiter");
+          const Ask ask{.plain = plain};
+          const Outcome held =
+              granted(together ? holder.acquire_all({one.held, "elsewhere"}, ask) : holder.acquire(one.held, ask));
+          Pending asked = waiter.acquire(one.asked);
+          blocked(asked);
+          const auto start = Clock::now();
+          holder.release(held);
+          const Outcome got = granted(asked);
+          times.push_back(Clock::now() - start);
+          waiter.release(got);
+        }
+        std::sort(times.begin(), times.end());
+        ASSERT_LT(times[rounds / 2], 200ms * slowness)
+            << one.held.str() << " to " << one.asked.str() << (plain ? ", plain" : "") << (together ? ", of many" : "");
+      }
+    }
   }
 }
 

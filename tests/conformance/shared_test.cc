@@ -56,22 +56,29 @@ TEST_P(Shared, every_pair_of_modes_on_a_chain_and_beside_it) {  // B10
   const auto related = [](const std::string& a, const std::string& b) {
     return a == b || a.starts_with(b + "/") || b.starts_with(a + "/");
   };
-  Party &alice = party("alice"), &bob = party("bob");
+  Party &alice = party("alice"), &bob = party("bob"), &carol = party("carol");
   std::ostringstream wrong;
-  for (const std::string& first : paths) {
-    for (const bool first_shared : {false, true}) {
-      for (const std::string& second : paths) {
-        for (const bool second_shared : {false, true}) {
-          const bool expected = related(first, second) && !(first_shared && second_shared);
-          const Outcome held = granted(alice.acquire(first_shared ? shared(first) : Target(first)));
-          Pending asked = bob.acquire(second_shared ? shared(second) : Target(second));
-          const bool waited = waits(asked);
-          if (!waited) bob.release(granted(asked));
-          alice.release(held);
-          if (waited) bob.release(granted(asked));
-          if (waited != expected) {
-            wrong << "  " << (first_shared ? "shared " : "") << first << " is held, "
-                  << (second_shared ? "shared " : "") << second << (waited ? " waits\n" : " is granted\n");
+  for (const bool plain : {false, true}) {
+    for (const std::string& first : paths) {
+      for (const bool first_shared : {false, true}) {
+        for (const std::string& second : paths) {
+          for (const bool second_shared : {false, true}) {
+            const Target first_target = first_shared ? shared(first) : Target(first);
+            const Target second_target = second_shared ? shared(second) : Target(second);
+            const bool expected = related(first, second) && !(first_shared && second_shared);
+            const Outcome held = granted(alice.acquire(first_target, {.plain = plain}));
+            const Outcome tried = result(carol.try_acquire(second_target, 0ns, {.plain = plain}));
+            if (tried.granted()) carol.release(tried);
+            Pending asked = bob.acquire(second_target);
+            const bool waited = waits(asked);
+            if (!waited) bob.release(granted(asked));
+            alice.release(held);
+            if (waited) bob.release(granted(asked));
+            if (waited != expected || tried.granted() == expected) {
+              wrong << "  " << first_target.str() << " is held" << (plain ? " plainly, " : ", ") << second_target.str()
+                    << (waited ? " waits, and tried it" : " is granted, and tried it")
+                    << (tried.granted() ? " is granted\n" : " is not\n");
+            }
           }
         }
       }

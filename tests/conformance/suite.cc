@@ -76,6 +76,28 @@ bool eventually(const std::function<bool()>& happened) {
   return true;
 }
 
+OnOneProcessor::OnOneProcessor() : policy_before_(::sched_getscheduler(0)) {
+  CPU_ZERO(&processors_before_);
+  if (::sched_getaffinity(0, sizeof processors_before_, &processors_before_) != 0) {
+    throw std::runtime_error(std::string("sched_getaffinity: ") + std::strerror(errno));
+  }
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &processors_before_)) CPU_SET(cpu, &one);
+  }
+  // A batch thread does not push its waker aside (sched(7)). Where either is not allowed, the test is only weaker.
+  const sched_param none{};
+  (void)::sched_setscheduler(0, SCHED_BATCH, &none);
+  (void)::sched_setaffinity(0, sizeof one, &one);
+}
+
+OnOneProcessor::~OnOneProcessor() {
+  const sched_param none{};
+  (void)::sched_setscheduler(0, policy_before_, &none);
+  (void)::sched_setaffinity(0, sizeof processors_before_, &processors_before_);
+}
+
 void Complaints::unless(bool fine, const std::string& otherwise) {
   if (!fine) text_ += otherwise + "\n";
 }

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <functional>
@@ -49,6 +50,20 @@ template <class Work>
 auto elsewhere(Work work) {
   return std::async(std::launch::async, std::move(work)).get();
 }
+
+// While it lives, this thread and those it starts share one processor: who is woken does not run before its waker
+// pauses, so the moment between a wake-up and what the woken does lasts long enough to act in it.
+class OnOneProcessor {
+ public:
+  OnOneProcessor();
+  ~OnOneProcessor();
+  OnOneProcessor(const OnOneProcessor&) = delete;
+  OnOneProcessor& operator=(const OnOneProcessor&) = delete;
+
+ private:
+  cpu_set_t processors_before_;
+  int policy_before_;
+};
 
 // Runs `work` in a forked child. Returns what it complained about, and how it ended if not well; empty if all is well.
 class Complaints {
