@@ -215,6 +215,30 @@ TEST_P(Queue, readers_behind_a_writer_that_times_out_go_on) {
   EXPECT_TRUE(nothing_left(writer)) << state();
 }
 
+TEST_P(Queue, giving_up_wakes_those_behind) {
+  if (!can().wakes_waiters || !can().fifo) GTEST_SKIP() << "this store is polled, or promises no order";
+  constexpr int rounds = 5;
+  std::vector<std::chrono::nanoseconds> times;
+  Party &first = party("first"), &writer = thread("writer"), &late = party("late");
+  for (int round = 0; round < rounds; ++round) {
+    const Outcome held = granted(first.acquire(shared("u1/a1/r1")));
+    std::stop_source stop;
+    Pending write = writer.acquire("u1/a1/r1", {.cancel = stop.get_token()});
+    blocked(write, "u1/a1/r1");
+    Pending read = late.acquire(shared("u1/a1/r1"));
+    blocked(read, "u1/a1/r1");
+    const auto start = Clock::now();
+    stop.request_stop();
+    refused(write, ErrorKind::cancelled);
+    const Outcome reading = granted(read);
+    times.push_back(Clock::now() - start);
+    late.release(reading);
+    first.release(held);
+  }
+  std::sort(times.begin(), times.end());
+  EXPECT_LT(times[rounds / 2], 200ms * slowness);
+}
+
 TEST_P(Queue, a_waiter_in_the_middle_may_leave_without_harm) {
   Party &holder = party("holder"), &quitter = thread("quitter");
   const Outcome held = granted(holder.acquire("u1"));
