@@ -1,5 +1,6 @@
 // Handles: what a Lock promises however it is treated (B6).
 #include <string>
+#include <thread>
 #include <type_traits>
 
 #include "suite.h"
@@ -286,6 +287,26 @@ TEST_P(Handles, tens_of_thousands_of_locks_at_once) {
   EXPECT_FALSE(elsewhere([&] { return locker().try_acquire("u7/a7/r29907").has_value(); }));
   EXPECT_FALSE(elsewhere([&] { return locker().try_acquire("u7").has_value(); }));
   held.clear();
+  EXPECT_TRUE(nothing_left()) << state();
+}
+
+// A thread's own variables are destroyed in the reverse order of their first use: one of these before what the library
+// keeps for the thread, the other after it.
+Lock& first_used() {
+  thread_local Lock lock;
+  return lock;
+}
+Lock& last_used() {
+  thread_local Lock lock;
+  return lock;
+}
+
+TEST_P(Handles, locks_among_a_threads_own_variables_are_released_when_it_ends) {
+  std::thread([&] {
+    first_used().release();
+    first_used() = locker().acquire("u1");
+    last_used() = locker().acquire("u2");
+  }).join();
   EXPECT_TRUE(nothing_left()) << state();
 }
 
