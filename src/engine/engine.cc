@@ -217,17 +217,12 @@ class WaitingAttempt final : public spi::Waiting {
   WaitingAttempt(const Table& table, const Attempt& attempt) : table_(table), attempt_(attempt) {}
   std::string owner() const override { return table_.owner_text(attempt_.owner); }
   std::string blocked_by() const override {
-    const Table::Copy copy = table_.copy();
     std::string words;
-    for (const Table::WaiterCopy& waiter : copy.waiters) {
-      if (waiter.waiter != attempt_.waiter) continue;
-      for (const Index owner : table_.blockers(copy, waiter)) {
-        if (!words.empty()) words += ", ";
-        words += table_.owner_text(owner);
-      }
-      words = words.empty() ? "nobody any more" : words + ", at " + table_.node_text(waiter.node);
+    for (const Index owner : table_.blockers_of(attempt_.waiter)) {
+      if (!words.empty()) words += ", ";
+      words += table_.owner_text(owner);
     }
-    return words;
+    return words.empty() ? "nobody any more" : words + ", at " + table_.node_text(table_.node_awaited(attempt_.waiter));
   }
 
  private:

@@ -124,7 +124,7 @@ constexpr std::uint64_t make_step(Index node, Mode mode, bool asked) {
   return std::uint64_t{node} | std::uint64_t{static_cast<std::uint8_t>(mode)} << 32 | std::uint64_t{asked} << 40;
 }
 constexpr Index step_node(std::uint64_t step) { return static_cast<Index>(step); }
-constexpr Mode step_mode(std::uint64_t step) { return static_cast<Mode>(step >> 32 & 0xFF); }
+constexpr Mode step_mode(std::uint64_t step) { return static_cast<Mode>(step >> 32 & 3); }
 constexpr bool step_asked(std::uint64_t step) { return (step >> 40 & 1) != 0; }
 
 struct alignas(line) Block {

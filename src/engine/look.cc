@@ -83,6 +83,28 @@ std::vector<Index> Table::blockers(const Copy& copy, const WaiterCopy& waiter) c
   return owners;
 }
 
+std::vector<Index> Table::blockers_of(Index index) const {
+  const Waiter& w = waiter(index);
+  const Index node = w.node.acquire();
+  const auto mode = static_cast<Mode>(w.mode.acquire());
+  const bool slot = is_slots(nodes_[node]);
+  std::vector<Index> owners;
+  const Index last = header_->owners.next.acquire();
+  for (Index owner = 1; owner < last; ++owner) {
+    const bool blocks = any_hold_of(owner, node, [&](Index record, Mode held) {
+      return record != w.record.acquire() && (slot || !compatible(held, mode));
+    });
+    if (blocks) owners.push_back(owner);
+  }
+  each_waiter(stripe_of(node), [&](const Waiter& other) {
+    if (other.node.acquire() != node || other.key.acquire() >= w.key.acquire()) return;
+    if (compatible(static_cast<Mode>(other.mode.acquire()), mode)) return;
+    const Index owner = other.owner.acquire();
+    if (std::find(owners.begin(), owners.end(), owner) == owners.end()) owners.push_back(owner);
+  });
+  return owners;
+}
+
 std::string Table::node_text(Index node) const {
   std::string key;
   Space space = Space::path;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -22,6 +23,13 @@ constexpr std::size_t growth = 4096;        // entries of a pool made usable at 
 constexpr std::size_t tally_growth = 4096;  // 64 KiB of each lane
 constexpr std::size_t page = 65'536;        // a multiple of every page size we know
 
+Error no_memory() {
+  return {ErrorKind::exhausted,
+          "no memory for a lock table: close Lockers that are not needed; each takes memory and mappings "
+          "(vm.max_map_count)",
+          errno};
+}
+
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace
@@ -33,16 +41,17 @@ std::int64_t coarse_time() noexcept {
 }
 
 Capacity Capacity::for_locks(std::uint64_t locks) {
-  // A lock on a path of its own needs a record and up to three nodes in the usual schema; handles of one owner share.
+  // A lock on a path of its own needs a record and up to three nodes in the usual schema. An owner keeps the records of
+  // the most locks it ever held at once, so there are more of them than locks. All of this is addresses, not memory.
   const auto bounded = [](std::uint64_t wanted, std::uint64_t most) {
     return static_cast<std::uint32_t>(std::min(wanted, most));
   };
   Capacity c;
-  c.records = bounded(locks + 1, word::holder);
+  c.records = bounded(4 * locks + 4096, word::holder - 1);
   c.nodes = bounded(3 * locks + 64, std::uint64_t{1} << 26);
   c.owners = bounded(locks + 1024, std::uint64_t{1} << 25);
   c.blocks = bounded(4 * locks + 1024, std::uint64_t{1} << 26);
-  c.tallies = static_cast<std::uint32_t>(round_up(bounded(2 * locks + 64, std::uint64_t{1} << 23), tally_growth));
+  c.tallies = static_cast<std::uint32_t>(round_up(bounded(2 * locks + 64, std::uint64_t{1} << 24), tally_growth));
   c.waiters_per_stripe = 16'384;
   c.idle_nodes = 262'144;
   return c;
@@ -84,7 +93,7 @@ Table::Table(const Capacity& capacity) : capacity_(capacity), at_(lay_out(capaci
   const bool ready = region_.commit(at_.header, sizeof(Header)) &&
                      region_.commit(at_.index, first_index_size * sizeof(std::uint64_t)) &&
                      region_.commit(at_.waiters, std::size_t{stripe_count} * capacity_.waiters_per_stripe * line);
-  if (!ready) throw Error(ErrorKind::exhausted, "no memory for a lock table");
+  if (!ready) throw no_memory();
 
   timespec wall{};
   clock_gettime(CLOCK_REALTIME, &wall);
@@ -109,7 +118,7 @@ Table::Table(const Capacity& capacity) : capacity_(capacity), at_(lay_out(capaci
   if (!region_.commit(at_.nodes, growth * line) || !region_.commit(at_.records, growth * line) ||
       !region_.commit(at_.owners, growth * line) || !region_.commit(at_.blocks, growth * line) ||
       !region_.commit(at_.tallies, tally_growth * sizeof(Tally))) {
-    throw Error(ErrorKind::exhausted, "no memory for a lock table");
+    throw no_memory();
   }
 }
 
@@ -178,13 +187,15 @@ Index Table::write_text(std::string_view text) {
 
 std::string Table::read_text(Index first) const {
   constexpr std::size_t room = Block::words * 8;
+  constexpr std::size_t most = max_name_bytes / room + 2;
   std::string text;
-  for (Index index = first; index != none && text.size() <= max_name_bytes; index = blocks_[index].next.acquire()) {
+  Index index = first;
+  for (std::size_t i = 0; index != none && i < most; ++i, index = blocks_[index].next.acquire()) {
     const std::size_t size = std::min<std::size_t>(room, blocks_[index].used.acquire());
     char bytes[room];
-    for (std::size_t i = 0; i < Block::words; ++i) {
-      const std::uint64_t w = blocks_[index].word[i].acquire();
-      std::memcpy(bytes + i * 8, &w, 8);
+    for (std::size_t w = 0; w < Block::words; ++w) {
+      const std::uint64_t word = blocks_[index].word[w].acquire();
+      std::memcpy(bytes + w * 8, &word, 8);
     }
     text.append(bytes, size);
   }

@@ -155,6 +155,7 @@ std::string Table::self_conflict(const Attempt& a, Index index, Mode mode) const
 
 void Table::begin(Attempt& a) {
   if (a.steps.size() > a.few.size()) a.many.resize(a.steps.size() - a.few.size());
+  if (a.extending) a.undo.reserve(a.steps.size());  // so that nothing fails between taking a step and noting it
   Record& record = records_[a.record];
   if (!a.extending) {
     record.fence.set(0);
@@ -316,6 +317,10 @@ Progress Table::advance(Attempt& a, bool queue) {
       }
       if (own && *own == mode) {
         progress = Progress::granted;
+        if (step.slots != 0 && nodes_[node].slots.relaxed() != step.slots) {
+          a.slots_there = nodes_[node].slots.relaxed();
+          progress = Progress::slots_disagree;
+        }
         break;
       }
       record.want.set(node);
@@ -328,14 +333,27 @@ Progress Table::advance(Attempt& a, bool queue) {
     if (progress != Progress::granted) return progress;
     a.floor = std::max(a.floor, nodes_[node].last_fence.acquire());
     if (chain) {
-      record.node.set(node);
       record.mode.set(static_cast<std::uint32_t>(mode));
+      record.node.set(node);
     } else {
       if (a.extending) {
         const Cell<std::uint64_t>* const place = own ? find_step(a.record, node) : nullptr;
         a.undo.push_back({node, own, place != nullptr && step_asked(place->relaxed())});
       }
       note_step(a, node, mode, !own);
+    }
+    // Another thread of a crowd may be waiting. Whoever queued here before this step was written down could not see it
+    // as a reason for a deadlock, so it is looked for once more.
+    if (a.crowd) {
+      record.want.exchange(none);  // ordered: written down, then looked at
+      if ((nodes_[node].word.ordered() & word::queued) != 0 && header_->entangled.ordered() != 0) {
+        const Latched latched(*this, none, true);
+        a.cycle = WaitGraph(*this).cycle_through(none);
+        if (!a.cycle.empty()) {
+          ++a.next;
+          return Progress::deadlock;
+        }
+      }
     }
   }
   return Progress::granted;
@@ -673,39 +691,60 @@ bool Table::leave_queue(Attempt& a) noexcept {
 // Under the latch, after any change: sets `queued` to whether anybody waits, and tells those who may go now (I5).
 void Table::settle(Index index, WakeList& wake) noexcept {
   Node& node = nodes_[index];
-  const bool slot = is_slots(node);
-  std::uint64_t free_slots = 0;
-  if (slot) {
-    const std::uint64_t held = count(node).s;
-    free_slots = node.slots.relaxed() > held ? node.slots.relaxed() - held : 0;
-  }
+  const bool anybody = is_slots(node) ? tell_slots(index, wake) : tell_modes(index, wake);
+  const bool set = (node.word.relaxed() & word::queued) != 0;
+  if (set != anybody) node.word.change_bits(anybody ? 0 : word::queued, anybody ? word::queued : 0);
+}
+
+// As many as there are free slots, the first in the queue first.
+bool Table::tell_slots(Index index, WakeList& wake) noexcept {
+  const Node& node = nodes_[index];
+  const std::uint64_t held = count(node).s;
   bool anybody = false;
-  unsigned ahead = 0;  // modes of the waiters passed so far, as bits
-  for (QueueKey last = 0;;) {
+  QueueKey last = 0;
+  for (std::uint64_t free = node.slots.relaxed() > held ? node.slots.relaxed() - held : 0;; --free) {
     Waiter* next = nullptr;
     each_waiter(stripe_of(index), [&](Waiter& w) {
       if (w.node.relaxed() != index || w.key.relaxed() < last) return;
       if (next == nullptr || w.key.relaxed() < next->key.relaxed()) next = &w;
     });
-    if (next == nullptr) break;
-    anybody = true;
+    anybody = anybody || next != nullptr;
+    if (next == nullptr || free == 0) return anybody;
     last = next->key.relaxed() + 1;
-    const auto mode = static_cast<Mode>(next->mode.relaxed());
-    if (slot) {
-      if (free_slots == 0) break;
-      --free_slots;
-      wake.add(*next);
-      continue;
-    }
-    bool held_up = false;
-    for (const Mode other : all_modes)
-      held_up = held_up || ((ahead >> static_cast<unsigned>(other) & 1) != 0 && !compatible(other, mode));
-    if (!held_up && !holders_conflict(index, mode, next->record.relaxed())) wake.add(*next);
-    ahead |= 1u << static_cast<unsigned>(mode);
-    if (mode == Mode::X) break;  // everything behind it conflicts with it
+    wake.add(*next);
   }
-  const bool set = (node.word.relaxed() & word::queued) != 0;
-  if (set != anybody) node.word.change_bits(anybody ? 0 : word::queued, anybody ? word::queued : 0);
+}
+
+// All that conflict with no holder and no earlier waiter (I4). Two passes over the stripe's waiters, however many.
+bool Table::tell_modes(Index index, WakeList& wake) noexcept {
+  std::array<QueueKey, all_modes.size()> first;  // the earliest waiter in each mode
+  first.fill(~QueueKey{0});
+  bool anybody = false;
+  each_waiter(stripe_of(index), [&](const Waiter& w) {
+    if (w.node.relaxed() != index) return;
+    anybody = true;
+    QueueKey& earliest = first[w.mode.relaxed() % first.size()];
+    earliest = std::min(earliest, w.key.relaxed());
+  });
+  if (!anybody) return false;
+  std::array<bool, all_modes.size()> held_up{};
+  for (const Mode mode : all_modes) held_up[static_cast<std::size_t>(mode)] = holders_conflict(index, mode, none);
+  each_waiter(stripe_of(index), [&](Waiter& w) {
+    if (w.node.relaxed() != index) return;
+    const auto mode = static_cast<Mode>(w.mode.relaxed());
+    // Only the entangled can hold the node already: through the lock they extend, or through another of their owner's.
+    const bool here = w.entangled.relaxed() != 0;
+    if (held_up[static_cast<std::size_t>(mode)] && !(here && !holders_conflict(index, mode, w.record.relaxed())))
+      return;
+    const bool behind = std::any_of(all_modes.begin(), all_modes.end(), [&](Mode other) {
+      return first[static_cast<std::size_t>(other)] < w.key.relaxed() && !compatible(other, mode);
+    });
+    if (!behind ||
+        (here && any_hold_of(w.owner.relaxed(), index, [&](Index, Mode held) { return covers(held, mode); }))) {
+      wake.add(w);
+    }
+  });
+  return true;
 }
 
 // --- locks on many targets -------------------------------------------------------------------------------
@@ -735,20 +774,14 @@ void Table::note_step(Attempt& a, Index node, Mode mode, bool fresh) noexcept {
   place->set(make_step(node, mode, asked || step_asked(place->relaxed())));
 }
 
-// The newest step goes; a block that was prepared and not used goes with it.
+// The newest step goes. Its block stays, empty or not, until the lock is released: others may be walking along the
+// list.
 void Table::drop_last_step(Index index) noexcept {
-  Record& record = records_[index];
-  Index head = record.steps.relaxed();
-  if (blocks_[head].used.relaxed() == 0) {
-    const Index next = blocks_[head].next.relaxed();
-    record.steps.set(next);
-    blocks_[head].next.set(none);
-    free_blocks(head);
-    head = next;
-  }
-  const std::uint32_t used = blocks_[head].used.relaxed();
-  blocks_[head].word[used - 1].set(0);
-  blocks_[head].used.set(used - 1);
+  Index block = records_[index].steps.relaxed();
+  while (blocks_[block].used.relaxed() == 0) block = blocks_[block].next.relaxed();
+  const std::uint32_t used = blocks_[block].used.relaxed();
+  blocks_[block].word[used - 1].set(0);
+  blocks_[block].used.set(used - 1);
 }
 
 // Turns the record of one path into a list, ancestors first.
@@ -825,10 +858,18 @@ bool Table::give(Index record, Index to, std::string& cycle) {
       }
     });
   }
-  if (waiting != none) cycle = WaitGraph(*this).cycle_through(waiting);
-  if (!cycle.empty()) {
+  const auto take_back = [&] {
     move_record(to, record);
     records_[record].word.set(handle);  // its handle is as good as before
+  };
+  try {
+    if (waiting != none) cycle = WaitGraph(*this).cycle_through(waiting);
+  } catch (...) {
+    take_back();
+    throw;
+  }
+  if (!cycle.empty()) {
+    take_back();
     return false;
   }
   for (unsigned s = 0; waiting != none && s < stripe_count; ++s) {

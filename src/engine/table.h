@@ -157,6 +157,7 @@ class Table {
 
   std::uint64_t record_state_word(Index record) const { return records_[record].word.acquire(); }
 
+  Index node_awaited(Index index) const { return waiter(index).node.relaxed(); }
   // Sleeps until the waiter is told to look again, for at most so long.
   void sleep(Index waiter, std::int64_t nanoseconds) const noexcept;
   // Tells it.
@@ -192,6 +193,8 @@ class Table {
   Copy copy() const;
   // The owners that a waiter of the copy waits for.
   std::vector<Index> blockers(const Copy& copy, const WaiterCopy& waiter) const;
+  // The owners that a waiter waits for, looked up for it alone.
+  std::vector<Index> blockers_of(Index waiter) const;
   std::string node_text(Index node) const;
   std::string owner_text(Index owner) const;
   std::string record_text(Index record) const;  // the targets it was asked for
@@ -287,6 +290,8 @@ class Table {
   void give_back(Index node, Mode mode, std::uint32_t lane) noexcept;
   void weaken(Index node, Index record, std::uint32_t lane, Mode from, Mode to) noexcept;
   void settle(Index node, WakeList& wake) noexcept;
+  bool tell_slots(Index node, WakeList& wake) noexcept;
+  bool tell_modes(Index node, WakeList& wake) noexcept;
   bool leave_queue(Attempt& attempt) noexcept;
   Index enqueue(const Attempt& attempt, Index node, Mode mode, QueueKey key, bool entangled);
   void dequeue(Waiter& waiter) noexcept;
@@ -342,14 +347,20 @@ class Table {
 // Nanoseconds, to within a few milliseconds, of a clock that all processes share: for ages, not for order.
 std::int64_t coarse_time() noexcept;
 
+// A walk may meet a record that somebody releases and takes again: what it reads is then a mixture, so every index is
+// looked at before it is used and every list has a bound. Those who need the truth compare the generation afterwards.
 template <class F>
 bool Table::any_hold(const Record& record, F f) const {
-  if (Index block = record.steps.acquire()) {
-    for (; block != none; block = blocks_[block].next.acquire()) {
+  if (Index block = record.steps.acquire(); block != none) {
+    const Index blocks = header_->blocks.next.acquire();
+    const Index nodes = header_->nodes.next.acquire();
+    for (Index walked = 0; block != none && block < blocks && walked < blocks; ++walked) {
       for (std::size_t i = Block::words; i-- > 0;) {
         const std::uint64_t step = blocks_[block].word[i].acquire();
-        if (step != 0 && f(step_node(step), step_mode(step), step_asked(step))) return true;
+        if (step_node(step) == none || step_node(step) >= nodes) continue;
+        if (f(step_node(step), step_mode(step), step_asked(step))) return true;
       }
+      block = blocks_[block].next.acquire();
     }
     return false;
   }
@@ -371,18 +382,22 @@ bool Table::any_hold_of(Index owner, Index node, F f) const {
   const unsigned level = meta_level(nodes_[node].meta.relaxed());
   for (Index r = owners_[owner].records.acquire(); r != none; r = records_[r].next_of_owner.acquire()) {
     const Record& record = records_[r];
-    if (record_state(record.word.acquire()) == RecordState::free) continue;
+    const std::uint64_t before = record.word.acquire();
+    if (record_state(before) == RecordState::free) continue;
+    const auto still = [&] {
+      const std::uint64_t now = record.word.acquire();
+      return record_generation(now) == record_generation(before) && record_state(now) != RecordState::free;
+    };
     if (record.steps.acquire() == none) {  // one path: look at its node of the same level only
       Index at = record.node.acquire();
       if (at == none || meta_level(nodes_[at].meta.relaxed()) < level) continue;
       Mode mode = node_mode(record);
-      while (meta_level(nodes_[at].meta.relaxed()) > level) {
+      for (std::size_t i = 0; at != none && i < max_depth && meta_level(nodes_[at].meta.relaxed()) > level; ++i) {
         at = nodes_[at].parent.acquire();
         mode = intention(mode);
-        if (at == none) break;
       }
-      if (at == node && f(r, mode)) return true;
-    } else if (any_hold(record, [&](Index held, Mode mode, bool) { return held == node && f(r, mode); })) {
+      if (at == node && still() && f(r, mode)) return true;
+    } else if (any_hold(record, [&](Index held, Mode mode, bool) { return held == node && still() && f(r, mode); })) {
       return true;
     }
   }

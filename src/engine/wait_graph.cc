@@ -35,100 +35,119 @@ WaitGraph::WaitGraph(const Table& table, Supposed supposed) : table_(table), sup
       wait.record = w.record.relaxed();
       wait.mode = static_cast<Mode>(w.mode.relaxed());
       wait.key = w.key.relaxed();
+      const Node& node = table_.nodes_[wait.node];
+      wait.any_will_do = table_.is_slots(node);
+      wait.capacity = node.slots.relaxed();
+      by_node_[wait.node].push_back(waits_.size());
+      ++stuck_of_[wait.owner];
       waits_.push_back(std::move(wait));
     });
   }
+  find_queues();
+  find_holders();
 }
 
-void WaitGraph::find_blockers(Wait& wait) {
-  std::vector<Index> waiting;
-  for (const Wait& w : waits_) {
-    if (std::find(waiting.begin(), waiting.end(), w.owner) == waiting.end()) waiting.push_back(w.owner);
+// Who stands before whom.
+void WaitGraph::find_queues() {
+  for (auto& [node, queue] : by_node_) {
+    std::sort(queue.begin(), queue.end(),
+              [this](std::size_t a, std::size_t b) { return waits_[a].key < waits_[b].key; });
+    for (std::size_t i = 0; i < queue.size(); ++i) {
+      Wait& wait = waits_[queue[i]];
+      for (std::size_t before = i; before-- > 0;) {
+        const Wait& earlier = waits_[queue[before]];
+        if (wait.any_will_do) {
+          wait.ahead.push_back(earlier.owner);
+          continue;
+        }
+        if (!compatible(earlier.mode, wait.mode)) wait.owners.push_back(earlier.owner);
+        if (earlier.mode == Mode::X) break;  // and that one waits for all before it
+      }
+    }
   }
-  const Node& node = table_.nodes_[wait.node];
-  if (table_.is_slots(node)) {
-    wait.any_will_do = true;
-    std::uint64_t by_waiting = 0;
-    for (const Index owner : waiting) {
-      std::uint64_t held = 0;
-      table_.any_hold_of(owner, wait.node, [&](Index, Mode) {
-        ++held;
+}
+
+// What the waiting owners hold of what is waited for: each owner's locks are walked along once.
+void WaitGraph::find_holders() {
+  const auto holds = [this](Index owner, Index record, Index node, Mode mode) {
+    const auto queue = by_node_.find(node);
+    if (queue == by_node_.end()) return;
+    for (const std::size_t i : queue->second) {
+      Wait& wait = waits_[i];
+      if (wait.any_will_do || (record != wait.record && !compatible(mode, wait.mode))) wait.owners.push_back(owner);
+    }
+  };
+  for (const auto& [owner, stuck] : stuck_of_) {
+    for (Index r = table_.owners_[owner].records.acquire(); r != none; r = table_.records_[r].next_of_owner.acquire()) {
+      const Record& record = table_.records_[r];
+      const std::uint64_t before = record.word.acquire();
+      if (record_state(before) == RecordState::free) continue;
+      std::vector<std::pair<Index, Mode>> held;
+      table_.any_hold(record, [&](Index node, Mode mode, bool) {
+        if (by_node_.contains(node)) held.emplace_back(node, mode);
         return false;
       });
-      if (held == 0) continue;
-      wait.owners.push_back(owner);
-      wait.counts.push_back(held);
-      by_waiting += held;
+      // Another thread of a crowd may have released it meanwhile.
+      const std::uint64_t after = record.word.acquire();
+      if (record_generation(after) != record_generation(before) || record_state(after) == RecordState::free) continue;
+      for (const auto& [node, mode] : held) holds(owner, r, node, mode);
     }
-    const std::uint64_t capacity = node.slots.relaxed();
-    wait.free_slots = capacity > by_waiting ? capacity - by_waiting : 0;
-    for (const Wait& w : waits_) {
-      if (w.node == wait.node && w.key < wait.key) wait.ahead.push_back(w.owner);
-    }
-    return;
-  }
-  for (const Index owner : waiting) {
-    const bool holds = table_.any_hold_of(owner, wait.node, [&](Index record, Mode held) {
-      return record != wait.record && !compatible(held, wait.mode);
-    });
-    const bool earlier = std::any_of(waits_.begin(), waits_.end(), [&](const Wait& w) {
-      return w.owner == owner && w.node == wait.node && w.key < wait.key && !compatible(w.mode, wait.mode);
-    });
-    const bool will_hold = owner == supposed_.owner && wait.node == supposed_.node && wait.record != supposed_.record &&
-                           !compatible(supposed_.mode, wait.mode);
-    if (holds || earlier || will_hold) wait.owners.push_back(owner);
+    if (owner == supposed_.owner) holds(owner, supposed_.record, supposed_.node, supposed_.mode);
   }
 }
 
 bool WaitGraph::owner_stuck(Index owner) const {
-  return std::any_of(waits_.begin(), waits_.end(), [&](const Wait& w) { return w.owner == owner && w.stuck; });
+  const auto at = stuck_of_.find(owner);
+  return at != stuck_of_.end() && at->second > 0;
 }
 
 bool WaitGraph::can_end(const Wait& wait) const {
   const auto stuck = [this](Index owner) { return owner_stuck(owner); };
-  if (!wait.any_will_do) return std::none_of(wait.owners.begin(), wait.owners.end(), stuck);
-  std::uint64_t free = wait.free_slots;
-  for (std::size_t i = 0; i < wait.owners.size(); ++i) {
-    if (!owner_stuck(wait.owners[i])) free += wait.counts[i];
-  }
+  const auto kept = static_cast<std::uint64_t>(std::count_if(wait.owners.begin(), wait.owners.end(), stuck));
+  if (!wait.any_will_do) return kept == 0;
   // Those ahead are served first; the stuck ones among them keep what they get.
-  return free > static_cast<std::uint64_t>(std::count_if(wait.ahead.begin(), wait.ahead.end(), stuck));
+  return wait.capacity > kept + static_cast<std::uint64_t>(std::count_if(wait.ahead.begin(), wait.ahead.end(), stuck));
 }
 
 std::string WaitGraph::cycle_through(Index waiter) {
-  for (Wait& wait : waits_) find_blockers(wait);
   for (bool changed = true; changed;) {
     changed = false;
     for (Wait& wait : waits_) {
-      if (wait.stuck && can_end(wait)) {
-        wait.stuck = false;
-        changed = true;
-      }
+      if (!wait.stuck || !can_end(wait)) continue;
+      wait.stuck = false;
+      --stuck_of_[wait.owner];
+      changed = true;
     }
   }
-  const auto find = [this](auto predicate) { return std::find_if(waits_.begin(), waits_.end(), predicate); };
-  auto at = find([&](const Wait& w) { return w.waiter == waiter && w.stuck; });
-  if (at == waits_.end()) at = find([](const Wait& w) { return w.stuck; });
-  if (at == waits_.end()) return {};
+  std::size_t first = waits_.size();
+  for (std::size_t i = 0; i < waits_.size(); ++i) {
+    if (waits_[i].stuck && (first == waits_.size() || waits_[i].waiter == waiter)) first = i;
+  }
+  return first == waits_.size() ? std::string() : tell(first);
+}
 
+// From one stuck wait to the next, until somebody comes up a second time.
+std::string WaitGraph::tell(std::size_t first) const {
   std::string words;
   std::vector<Index> told;
-  while (at != waits_.end() && std::find(told.begin(), told.end(), at->owner) == told.end()) {
-    told.push_back(at->owner);
+  for (std::size_t at = first; std::find(told.begin(), told.end(), waits_[at].owner) == told.end();) {
+    const Wait& wait = waits_[at];
+    told.push_back(wait.owner);
     if (!words.empty()) words += "; ";
-    words += table_.owner_text(at->owner) + " waits for " + table_.node_text(at->node) + " (" +
-             std::string(to_string(at->mode)) + ")";
-    auto next = waits_.end();
-    for (const std::vector<Index>* list : {&at->owners, &at->ahead}) {
+    words += table_.owner_text(wait.owner) + " waits for " + table_.node_text(wait.node) + " (" +
+             std::string(to_string(wait.mode)) + ")";
+    std::size_t next = waits_.size();
+    for (const std::vector<Index>* list : {&wait.owners, &wait.ahead}) {
       for (const Index owner : *list) {
-        if (next != waits_.end()) break;
-        next = find([&](const Wait& w) { return w.owner == owner && w.stuck; });
+        for (std::size_t i = 0; next == waits_.size() && i < waits_.size(); ++i) {
+          if (waits_[i].stuck && waits_[i].owner == owner) next = i;
+        }
       }
     }
-    if (next == waits_.end()) break;
-    const bool holds = table_.any_hold_of(next->owner, at->node, [](Index, Mode) { return true; });
+    if (next == waits_.size()) break;
+    const bool holds = table_.any_hold_of(waits_[next].owner, wait.node, [](Index, Mode) { return true; });
     words += holds ? ", held by " : ", where an earlier place in the queue is taken by ";
-    words += table_.owner_text(next->owner);
+    words += table_.owner_text(waits_[next].owner);
     at = next;
   }
   return words;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/table.h"
@@ -17,7 +18,7 @@ class WaitGraph {
   };
   explicit WaitGraph(const Table& table, Supposed supposed = {none, none, none, Mode::IS});
 
-  // Empty if every wait can end. Otherwise the cycle that the waiter is caught in, in words.
+  // Empty if every wait can end. Otherwise the cycle that the waiter (or, with none, somebody) is caught in, in words.
   std::string cycle_through(Index waiter);
 
  private:
@@ -26,19 +27,23 @@ class WaitGraph {
     Mode mode;
     QueueKey key;
     bool stuck = true;
-    bool any_will_do = false;           // slots: one of the holders is enough
-    std::uint64_t free_slots = 0;       // beside what waiting owners hold
-    std::vector<Index> owners;          // waiting owners it waits for: holders and earlier waiters in conflict
-    std::vector<std::uint64_t> counts;  // any_will_do: how many slots each of `owners` holds
-    std::vector<Index> ahead;           // any_will_do: owners of earlier waiters
+    bool any_will_do = false;  // slots: one of the holders is enough
+    std::uint64_t capacity = 0;
+    std::vector<Index>
+        owners;  // waiting owners it waits for: holders and earlier waiters in conflict; for slots, once a slot
+    std::vector<Index> ahead;  // slots: owners of earlier waiters
   };
-  void find_blockers(Wait& wait);
+  void find_queues();
+  void find_holders();
   bool owner_stuck(Index owner) const;
   bool can_end(const Wait& wait) const;
+  std::string tell(std::size_t first) const;
 
   const Table& table_;
   const Supposed supposed_;
   std::vector<Wait> waits_;
+  std::unordered_map<Index, std::vector<std::size_t>> by_node_;  // waits, in the order of the queue
+  std::unordered_map<Index, std::size_t> stuck_of_;              // by owner: how many of its waits are stuck
 };
 
 }  // namespace hierlock::engine
