@@ -25,7 +25,8 @@ class Locker;
 
 // Who holds and waits: a request, a task, a coroutine. Made by Locker::owner(), used through AcquireOptions::owner and
 // Lock::give_to. An Owner may be used by several threads; it counts as one party: it cannot exclude itself, and two of
-// its waits are waits of one. It must outlive the calls it is passed to, not the locks it holds.
+// its waits are waits of one. So a wait that only another thread of the same Owner could end counts as one that never
+// ends, and is `deadlock`. It must outlive the calls it is passed to, not the locks it holds.
 class Owner {
  public:
   Owner(Owner&& other) noexcept;

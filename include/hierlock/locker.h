@@ -7,8 +7,10 @@
 // excludes locks on its resources and the other way round, while two resources of one account do not meet (H1).
 //
 // A Locker may be used by any number of threads at once. Destroying it while locks are held is allowed: they stay held
-// until they are released. After fork() a Locker of the parent is of no use in the child: acquiring throws
-// Error(lost), handles are inert, and nothing of the parent's is touched; open a new one (B6).
+// until they are released. The memory of a Locker that is gone is given back when no lock of it is held and every
+// thread that used it has ended, or has opened, closed or come to use another. After fork() a Locker of the parent is
+// of no use in the child: acquiring throws Error(lost), handles are inert, and nothing of the parent's is touched; open
+// a new one (B6).
 #pragma once
 
 #include <chrono>
@@ -88,7 +90,9 @@ class Locker {
 
 // Opens a store by its URL.
 //   memory:                 inside this process; each open() is a lock table of its own
-//   memory:?max_locks=N     with room for about N locks at once (default 16,000,000); more is `exhausted`
+//   memory:?max_locks=N     with room for about N locks at once (default 16,000,000) on paths of three levels; deeper
+//   paths
+//                           and ids of more than 70 bytes take more of it. When there is no more room: `exhausted`
 // Throws invalid_argument for a malformed URL or an unknown option, unsupported for a store that is not there.
 Locker open(std::string_view url, OpenOptions options = {});
 

@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <stop_token>
@@ -38,6 +40,7 @@ constinit thread_local bool ending = false;
 class Threads {
  public:
   static std::uint64_t add(Engine* engine) {
+    notice_forks();
     const std::lock_guard guard(mutex());
     static std::uint64_t last = 0;
     engines()[++last] = engine;
@@ -63,8 +66,28 @@ class Threads {
     thread_local Mine mine;
     return mine;
   }
+  // Forgets the engines that are gone, and remembers one that this thread has come to use.
+  static void remember(std::uint64_t id, Engine::Context* context) {
+    Mine& mine = Threads::mine();
+    {
+      const std::lock_guard guard(mutex());
+      std::erase_if(mine.contexts, [](const auto& known) { return !engines().contains(known.first); });
+    }
+    mine.contexts.emplace_back(id, context);
+  }
 
  private:
+  // Whoever forks holds the mutex meanwhile, so that the child does not inherit it from a thread it does not have. The
+  // child has none of the parent's engines: their tables may be in the middle of a change.
+  static void notice_forks() {
+    static const bool noticed = pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); },
+                                               [] {
+                                                 engines().clear();
+                                                 recent = {};
+                                                 mutex().unlock();
+                                               }) == 0;
+    if (!noticed) throw Error(ErrorKind::exhausted, "no memory to watch for forks");
+  }
   static std::mutex& mutex() {
     static std::mutex* const mutex = new std::mutex;  // threads may end after static destructors ran
     return *mutex;
@@ -75,7 +98,9 @@ class Threads {
   }
 };
 
-Engine::Engine(const Capacity& capacity, Owners owners) : id_(Threads::add(this)), owners_(owners), table_(capacity) {}
+Engine::Engine(const Capacity& capacity, Owners owners) : owners_(owners), table_(capacity) {
+  id_ = Threads::add(this);
+}
 
 Engine::~Engine() { Threads::remove(id_); }
 
@@ -109,11 +134,16 @@ Engine::Context& Engine::enter_thread() {
   }
   context->lane = table_.enter_lane();
   Context& result = *context;
-  {
+  try {
+    Threads::remember(id_, &result);
     const std::lock_guard guard(threads_);
     contexts_.push_back(std::move(context));
+  } catch (...) {
+    std::erase_if(Threads::mine().contexts, [&](const auto& known) { return known.second == &result; });
+    if (result.owner != none) table_.retire_owner(result.owner);
+    table_.leave_lane(result.lane);
+    throw;
   }
-  Threads::mine().contexts.emplace_back(id_, &result);
   recent = {id_, &result};
   return result;
 }
@@ -145,7 +175,7 @@ std::array<std::uint64_t, 3> Engine::grants() const {
 // --- owners ----------------------------------------------------------------------------------------------
 
 spi::OwnerId Engine::make_owner(std::string_view name) {
-  const Index owner = table_.make_owner(name.substr(0, max_segment_bytes), OwnerKind::crowd);
+  const Index owner = table_.make_owner(cut_short(name), OwnerKind::crowd);
   if (owner == none)
     throw Error(ErrorKind::exhausted,
                 "the lock table has no room for another owner: release locks, or open with a larger max_locks");
@@ -153,6 +183,12 @@ spi::OwnerId Engine::make_owner(std::string_view name) {
 }
 
 void Engine::drop_owner(spi::OwnerId owner) noexcept { table_.retire_owner(static_cast<Index>(owner.value)); }
+
+std::string Engine::owner_name(spi::OwnerId owner) {
+  if (owner.value != 0) return table_.owner_text(static_cast<Index>(owner.value));
+  const Index mine = context().owner;
+  return mine != none ? table_.owner_text(mine) : "a new handle";
+}
 
 // Who asks, and a free record of theirs.
 Engine::Party Engine::party(Context& context, spi::OwnerId asked) {

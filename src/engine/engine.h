@@ -33,6 +33,7 @@ class Engine {
   bool held(const spi::Grant& grant) const noexcept;
   spi::OwnerId make_owner(std::string_view name);
   void drop_owner(spi::OwnerId owner) noexcept;
+  std::string owner_name(spi::OwnerId owner);
   std::array<std::uint64_t, 3> grants() const;
 
   const Table& table() const noexcept { return table_; }
@@ -64,7 +65,7 @@ class Engine {
   void give_up(Attempt& attempt) noexcept;
   Error failure(const Attempt& attempt, Progress progress) const;
 
-  const std::uint64_t id_;  // never used twice, so that a thread does not take a new engine for an old one
+  std::uint64_t id_ = 0;  // never used twice, so that a thread does not take a new engine for an old one
   const Owners owners_;
   Table table_;
 

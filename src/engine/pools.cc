@@ -204,6 +204,13 @@ std::string Table::read_text(Index first) const {
 
 // --- owners and records ----------------------------------------------------------------------------------
 
+std::string_view cut_short(std::string_view text) noexcept {
+  if (text.size() <= max_segment_bytes) return text;
+  std::size_t end = max_segment_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
 Index Table::make_owner(std::string_view name, OwnerKind kind) {
   const Index owner = pool_take(header_->owners, at_.owners, [](Table& t, Index i) { return &t.owners_[i].next_free; });
   if (owner == none) return none;
@@ -273,9 +280,7 @@ void Table::return_record(Index record) noexcept {
   if (static_cast<OwnerState>(slot.word.ordered() & 0xFFFFFFFF) == OwnerState::retired) retire_owner(owner);
 }
 
-void Table::set_note(Index record, std::string_view note) {
-  records_[record].note.set(write_text(note.substr(0, max_segment_bytes)));
-}
+void Table::set_note(Index record, std::string_view note) { records_[record].note.set(write_text(cut_short(note))); }
 
 // --- lanes and tallies -----------------------------------------------------------------------------------
 

@@ -344,6 +344,9 @@ class Table {
   std::uint64_t index_multiplier_;  // a copy of the header's: it never changes
 };
 
+// The first 255 bytes of a note or a name, or fewer so as not to cut a character.
+std::string_view cut_short(std::string_view text) noexcept;
+
 // Nanoseconds, to within a few milliseconds, of a clock that all processes share: for ages, not for order.
 std::int64_t coarse_time() noexcept;
 

@@ -15,12 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 std::atomic<std::uint64_t> fork_generation{1};
 
-void notice_forks() {
-  static const bool noticed =
-      pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); }) == 0;
-  if (!noticed) throw Error(ErrorKind::exhausted, "no memory to watch for forks");
-}
-
 // The Core this thread used last.
 constinit thread_local const Core* recent = nullptr;
 
@@ -35,6 +29,16 @@ struct Orphans {
 Orphans& orphans() {
   static auto* const orphans = new Orphans;  // threads may end after static destructors ran
   return *orphans;
+}
+
+// Whoever forks holds the mutex meanwhile, so that the child does not inherit it from a thread it does not have.
+void notice_forks() {
+  static const bool noticed = pthread_atfork([] { orphans().mutex.lock(); }, [] { orphans().mutex.unlock(); },
+                                             [] {
+                                               fork_generation.fetch_add(1, std::memory_order_relaxed);
+                                               orphans().mutex.unlock();
+                                             }) == 0;
+  if (!noticed) throw Error(ErrorKind::exhausted, "no memory to watch for forks");
 }
 
 std::string duration_text(std::chrono::nanoseconds time) {
@@ -52,21 +56,29 @@ std::size_t space_of(const Plan& plan) { return static_cast<std::size_t>(plan.st
 struct Core::References {
   std::vector<std::shared_ptr<Core>> cores;
 
+  // One at a time, and outside of the mutex: a backend's destructor may take its time.
   void drop_idle() noexcept {
-    std::vector<std::shared_ptr<Core>> gone;  // destroyed at the end: a backend's destructor may take its time
-    const auto sift = [&](std::vector<std::shared_ptr<Core>>& from) {
-      for (auto& core : from) {
-        if (!core->here()) continue;  // the parent's: not ours to end
-        if (core->closed_.load() && core->backend_->idle()) {
-          if (recent == core.get()) recent = nullptr;
-          gone.push_back(std::move(core));
-        }
-      }
-      std::erase(from, nullptr);
-    };
-    sift(cores);
-    const std::lock_guard guard(orphans().mutex);
-    sift(orphans().cores);
+    while (take_idle(cores) != nullptr) {
+    }
+    for (;;) {
+      std::unique_lock guard(orphans().mutex);
+      const std::shared_ptr<Core> gone = take_idle(orphans().cores);
+      guard.unlock();
+      if (gone == nullptr) return;
+    }
+  }
+
+  static std::shared_ptr<Core> take_idle(std::vector<std::shared_ptr<Core>>& from) noexcept {
+    for (auto& core : from) {
+      if (!core->here()) continue;  // the parent's: not ours to end
+      if (!core->closed_.load() || !core->backend_->idle()) continue;
+      if (recent == core.get()) recent = nullptr;
+      std::swap(core, from.back());
+      std::shared_ptr<Core> taken = std::move(from.back());
+      from.pop_back();
+      return taken;
+    }
+    return nullptr;
   }
 
   ~References() {
@@ -209,7 +221,12 @@ std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, 
       counters.waited.fetch_add(static_cast<std::uint64_t>(waited.count()), std::memory_order_relaxed);
       tell(error ? Event::Kind::wait_failed : Event::Kind::wait_granted, plan, watch.owner(), {}, waited, error);
     } else if (error) {
-      tell(Event::Kind::refused, plan, watch.owner(), {}, waited, error);
+      std::string who;
+      try {
+        if (options_.on_event) who = backend.owner_name(owner);
+      } catch (...) {  // no memory for the words
+      }
+      tell(Event::Kind::refused, plan, who, {}, waited, error);
     }
   };
 
@@ -222,6 +239,9 @@ std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, 
     grant = extended != nullptr ? backend.extend(*extended, request) : backend.acquire(request);
   } catch (const Error& error) {
     ended(error.kind());
+    throw;
+  } catch (...) {
+    ended(ErrorKind::exhausted);  // no memory
     throw;
   }
   if (grant) {

@@ -22,8 +22,13 @@ Owner& Owner::operator=(Owner&& other) noexcept {
 Owner::~Owner() { drop(); }
 
 void Owner::drop() noexcept {
-  if (core_ != nullptr && core_->here()) core_->backend().drop_owner(id_);
-  core_.reset();
+  if (core_ == nullptr) return;
+  if (core_->here()) {
+    core_->backend().drop_owner(id_);
+    core_.reset();
+  } else {
+    static_cast<void>(new std::shared_ptr<spi::Core>(std::move(core_)));  // the parent's: never ended in a child
+  }
 }
 
 // --- Lock ------------------------------------------------------------------------------------------------
@@ -58,7 +63,12 @@ void Lock::release() noexcept {
 
 void Lock::extend(const Target& target, const AcquireOptions& options) {
   if (!held()) throw_not_held();
-  grant_ = *core_->run(spi::Plan(target), options, {}, &grant_, false);
+  try {
+    grant_ = *core_->run(spi::Plan(target), options, {}, &grant_, false);
+  } catch (...) {
+    if (!held()) core_ = nullptr;  // a deadlock released it: nothing keeps the Core alive for this handle any more
+    throw;
+  }
 }
 
 void Lock::give_to(const Owner& owner) {

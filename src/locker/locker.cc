@@ -86,7 +86,10 @@ Owner Locker::owner(std::string_view name) { return {core().shared_from_this(), 
 
 Capabilities Locker::capabilities() const { return core().backend().capabilities(); }
 Snapshot Locker::snapshot() const { return core().use().snapshot(); }
-Stats Locker::stats() const { return core().stats(); }
+Stats Locker::stats() const {
+  core().use();
+  return core().stats();
+}
 std::string Locker::url() const { return core().url(); }
 
 Locker open(std::string_view text, OpenOptions options) {

@@ -92,6 +92,8 @@ class Backend {
 
   virtual OwnerId make_owner(std::string_view name) = 0;
   virtual void drop_owner(OwnerId owner) noexcept = 0;
+  // For people; of the default owner too.
+  virtual std::string owner_name(OwnerId owner) = 0;
 
   virtual Snapshot snapshot() const = 0;
   // How many acquires and extends were granted, by Space of the first step.

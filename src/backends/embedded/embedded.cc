@@ -46,6 +46,7 @@ class Embedded final : public spi::Backend {
   std::stop_token lost(const spi::Grant&) override { return {}; }  // nobody can take it away
   spi::OwnerId make_owner(std::string_view name) override { return engine_.make_owner(name); }
   void drop_owner(spi::OwnerId owner) noexcept override { engine_.drop_owner(owner); }
+  std::string owner_name(spi::OwnerId owner) override { return engine_.owner_name(owner); }
   std::array<std::uint64_t, 3> grants() const override { return engine_.grants(); }
   bool idle() const noexcept override { return engine_.table().nothing_held(); }
   Snapshot snapshot() const override;
