@@ -51,7 +51,7 @@ Capacity Capacity::for_locks(std::uint64_t locks) {
   c.nodes = bounded(3 * locks + 64, std::uint64_t{1} << 26);
   c.owners = bounded(locks + 1024, std::uint64_t{1} << 25);
   c.blocks = bounded(4 * locks + 1024, std::uint64_t{1} << 26);
-  c.tallies = static_cast<std::uint32_t>(round_up(bounded(2 * locks + 64, std::uint64_t{1} << 24), tally_growth));
+  c.tallies = static_cast<std::uint32_t>(round_up(bounded(2 * locks + 64, std::uint64_t{1} << 23), tally_growth));
   c.waiters_per_stripe = 16'384;
   c.idle_nodes = 262'144;
   return c;
