@@ -1,13 +1,11 @@
-// The example of the README.
 #include <hierlock/hierlock.h>
 
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 
 using namespace std::chrono_literals;
 
-void ship(const char* order, std::int64_t fence) { std::printf("%s, fence %lld\n", order, static_cast<long long>(fence)); }
+void ship(const char* order, long long fence) { std::printf("%s, fence %lld\n", order, fence); }
 
 int main() {
   auto locker = hierlock::open("memory:");
@@ -18,13 +16,13 @@ int main() {
 
   if (auto lock = locker.try_acquire("u1/a1/r1", 50ms)) ship("order 18", lock->fence());
 
-  auto both = locker.acquire({"u1/a1/r1", "u2/a7/r7"});         // all or nothing, in an order that cannot deadlock
+  auto both = locker.acquire({"u1/a1/r1", "u2/a7/r7"});          // all or nothing, in an order that cannot deadlock
   auto name = locker.acquire(hierlock::named("token-refresh"));  // a name: no hierarchy
   auto slot = locker.acquire(hierlock::slots("import", 3), {.timeout = 30s});  // at most 3 at once
-  auto peek = locker.acquire(hierlock::shared("u3/a1"));         // many readers; no writer on u3/a1 or below it
+  auto peek = locker.acquire(hierlock::shared("u3/a1"));  // many readers; no writer on u3/a1 or below it
 
   try {
-    locker.acquire("u1");  // this thread holds u1/a1/r1 already: it would wait for itself
+    auto self = locker.acquire("u1");  // this thread holds u1/a1/r1 already: it would wait for itself
   } catch (const hierlock::Error& error) {
     std::printf("%s\n", error.what());
   }

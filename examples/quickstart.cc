@@ -1,5 +1,5 @@
-// What ./quickstart runs: the rule of hierarchical locks as a picture, every cell of it tried for real (H14), and a first
-// lock that is held and waited for. Ends with 1 if anything is not as the rule says.
+// What ./quickstart runs: the rule of hierarchical locks as a picture, every cell of it tried for real (H14), and a
+// first lock that is held and waited for. Ends with 1 if anything is not as the rule says.
 #include <hierlock/hierlock.h>
 
 #include <unistd.h>
@@ -52,8 +52,8 @@ bool excludes(const std::string& a, const std::string& b) {
 
 enum class Outcome { passed, waited, broken };
 
-// This thread holds one target while another thread asks for the other. Whether that one waits is what the lock table says
-// of it; no sleep decides anything.
+// This thread holds one target while another thread asks for the other. Whether that one waits is what the lock table
+// says of it; no sleep decides anything.
 Outcome try_pair(hierlock::Locker& locker, const std::string& held, const std::string& asked) {
   auto lock = locker.acquire(held);
 
@@ -116,7 +116,8 @@ bool draw_matrix(const Pen& pen) {
     }
     std::printf("\n");
   }
-  std::printf("\n   %d pairs tried: %d waited, %d went ahead, %d against the rule\n", pairs, waited, pairs - waited, wrong);
+  std::printf("\n   %d pairs tried: %d waited, %d went ahead, %d against the rule\n", pairs, waited, pairs - waited,
+              wrong);
   std::printf("   The rule: it waits exactly when one is the other or its ancestor.\n\n");
   return wrong == 0;
 }
@@ -194,9 +195,9 @@ int main() {
     const bool fences_are_right = show_a_wait(pen);
     std::printf("%sRead next%s\n\n", pen.bold(), pen.plain());
     std::printf("   examples/quickstart.cc        this program\n");
-    std::printf("   include/hierlock/hierlock.h   the headers are the manual; this one is the guide\n");
-    std::printf("   build/release/hierlock        the tool; try: build/release/hierlock explain u1/a1/r1\n");
-    std::printf("   ./test quick                  the tests, in seconds\n\n");
+    std::printf("   include/hierlock/hierlock.h   the headers are the manual, this is the guide\n");
+    std::printf("   build/release/hierlock        the tool; try it with: explain u1/a1/r1\n");
+    std::printf("   ./test quick                  builds the tests and runs most of them\n\n");
     return matrix_is_right && fences_are_right ? 0 : 1;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "quickstart: %s\n", e.what());

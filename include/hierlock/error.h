@@ -17,7 +17,7 @@ enum class ErrorKind : std::uint8_t {
   timeout,           // the deadline passed while waiting; nothing new is held                        retryable
   busy,              // zero wait was asked for and somebody holds it; nothing new is held            retryable
   deadlock,          // waiting would never end; what() tells the cycle                               retryable
-  cancelled,         // the stop_token was triggered while waiting
+  cancelled,         // the stop_token was triggered, before the call or while waiting
   lost,              // the store took the lock away, or the handle is a forked child's
   not_provisioned,   // the store lacks rows or tables this lock needs
   unsupported,       // this store cannot do that, or is not linked in; see Capabilities
@@ -42,7 +42,8 @@ class Error : public std::runtime_error {
 
   ErrorKind kind() const noexcept { return kind_; }
 
-  // True when the same call may succeed if made again, with nothing else changed.
+  // True when starting over may succeed: release what you hold, and do the work again from its beginning. (A `deadlock`
+  // with what this owner holds itself comes back each time until that is released.)
   bool retryable() const noexcept;
 
   // The store's own error number (errno, MySQL's 1213, …); 0 where there is none.

@@ -17,6 +17,8 @@
 //   lock_manager.h  a name with a number of slots, with polling and backoff where a store needs it
 //   mode.h          IS, IX, S, X
 //   spi/            for those who write a store
+//
+// (H1), (B3) and the like name requirements; the tests name them too, so that `grep -rnw H1 tests src` shows the proof.
 #pragma once
 
 #include <hierlock/error.h>

@@ -11,7 +11,8 @@
 // min(delay * uniform(0.5, 1.5), max_delay), then delay = min(delay * 1.5, max_delay), until the timeout has passed.
 //
 // Only the owner releases: a wait that failed releases nothing, a second release does nothing (M7). Two managers that
-// disagree on the parallelism of one name: Error(incompatible) that names both numbers.
+// disagree on the parallelism of one name, while somebody holds or awaits it: Error(incompatible) that names both
+// numbers. A thread that holds all slots of a name and asks for one more gets Error(deadlock).
 #pragma once
 
 #include <chrono>

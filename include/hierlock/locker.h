@@ -40,30 +40,33 @@ class Locker {
 
   // Acquires the target, or throws. First come, first served where capabilities().fifo.
   //   timeout, busy, deadlock, cancelled, exhausted, unsupported, incompatible, …: see error.h; nothing is held
-  // An owner that asks for what it already holds in a conflicting mode gets `deadlock` at once, except with zero
-  // timeout, which is `busy`: nothing could hang.
-  Lock acquire(const Target& target, const AcquireOptions& options = {});
+  // An owner that asks for what it already holds in a conflicting mode gets `deadlock` at once, with any timeout, also
+  // from the try_ forms: trying again could never succeed.
+  [[nodiscard]] Lock acquire(const Target& target, const AcquireOptions& options = {});
   template <PathLike P>
-  Lock acquire(const P& path, const AcquireOptions& options = {}) {
+  [[nodiscard]] Lock acquire(const P& path, const AcquireOptions& options = {}) {
     return acquire_path(std::string_view(path), options);
   }
   // All of them or nothing, in one canonical order, with one fence; the order they are given in does not matter (H5).
-  Lock acquire(std::span<const Target> targets, const AcquireOptions& options = {});
-  Lock acquire(std::initializer_list<Target> targets, const AcquireOptions& options = {}) {
+  // The same target twice counts once, slots too.
+  [[nodiscard]] Lock acquire(std::span<const Target> targets, const AcquireOptions& options = {});
+  [[nodiscard]] Lock acquire(std::initializer_list<Target> targets, const AcquireOptions& options = {}) {
     return acquire(std::span<const Target>(targets.begin(), targets.size()), options);
   }
 
-  // Like acquire, but no value for `timeout` and `busy`. Without a timeout: does not wait at all.
-  std::optional<Lock> try_acquire(const Target& target, std::chrono::nanoseconds timeout = {},
-                                  AcquireOptions options = {});
+  // Like acquire, but no value for `timeout` and `busy`; everything else is thrown, `deadlock` too. Waits for
+  // `timeout`, whatever options.timeout says; without one, not at all.
+  [[nodiscard]] std::optional<Lock> try_acquire(const Target& target, std::chrono::nanoseconds timeout = {},
+                                                AcquireOptions options = {});
   template <PathLike P>
-  std::optional<Lock> try_acquire(const P& path, std::chrono::nanoseconds timeout = {}, AcquireOptions options = {}) {
+  [[nodiscard]] std::optional<Lock> try_acquire(const P& path, std::chrono::nanoseconds timeout = {},
+                                                AcquireOptions options = {}) {
     return try_acquire_path(std::string_view(path), timeout, options);
   }
-  std::optional<Lock> try_acquire(std::span<const Target> targets, std::chrono::nanoseconds timeout = {},
-                                  AcquireOptions options = {});
-  std::optional<Lock> try_acquire(std::initializer_list<Target> targets, std::chrono::nanoseconds timeout = {},
-                                  AcquireOptions options = {}) {
+  [[nodiscard]] std::optional<Lock> try_acquire(std::span<const Target> targets, std::chrono::nanoseconds timeout = {},
+                                                AcquireOptions options = {});
+  [[nodiscard]] std::optional<Lock> try_acquire(std::initializer_list<Target> targets,
+                                                std::chrono::nanoseconds timeout = {}, AcquireOptions options = {}) {
     return try_acquire(std::span<const Target>(targets.begin(), targets.size()), timeout, options);
   }
 

@@ -7,8 +7,10 @@
 // constructor says so if `Sharing::required` is asked for, and lock_shared() throws Error(unsupported) otherwise.
 //
 // As with std::shared_mutex, the thread that locks is the thread that unlocks, and a thread that waits for its own lock
-// would hang: here it is a thrown Error(deadlock), whatever the owners of the Locker. A thread may lock shared several
-// times. lock() may throw any Error; unlock() never throws, and unlocking what this thread has not locked does nothing.
+// would hang: here it is a thrown Error(deadlock), from try_lock() as well, so that std::scoped_lock on two mutexes of
+// which one is the other's target or ancestor ends too. (With Owners::per_handle that is so for one Mutex object only:
+// two of them are strangers to each other.) A thread may lock shared several times. lock() may throw any Error;
+// unlock() never throws, and unlocking what this thread has not locked does nothing.
 #pragma once
 
 #include <chrono>

@@ -24,8 +24,8 @@ struct Snapshot {
   };
   struct Holder {
     Party who;
-    std::string target;  // as text: `u1/a1`, `named "x"`
-    Mode mode = Mode::X;
+    std::string target;              // as text: `u1/a1`, `named "x"`
+    Mode mode = Mode::X;             // of a slots name: X, for one of its slots
     bool asked = false;              // a target of its own, not an ancestor held by intention
     std::int64_t fence = 0;          // 0 while the acquire that holds this is still waiting for the rest
     std::chrono::nanoseconds age{};  // how long it has been held
@@ -43,7 +43,7 @@ struct Snapshot {
   std::vector<Holder> holders;  // sorted by target, then owner
   std::vector<Waiter> waiters;  // in the order of their queues
 
-  // True when somebody waits for `target` (the node's text) or for anything, if empty.
+  // True when somebody is stuck at the node `target`, or waits for exactly that target, or for anything, if empty.
   bool anybody_waits(std::string_view target = {}) const;
 };
 

@@ -39,7 +39,8 @@ std::string_view to_string(Space space) noexcept;
 
 class Target {
  public:
-  // Reads a path in its text form. Implicit on purpose: acquire("u1/a1/r1").
+  // Reads a path in its text form. Implicit on purpose: acquire("u1/a1/r1"). Paths only: the string `named "x"` is a
+  // path with an odd id; for the text of names and slots there is parse().
   Target(std::string_view path);  // NOLINT(google-explicit-constructor)
   Target(const char* path) : Target(std::string_view(path)) {}
   Target(const std::string& path) : Target(std::string_view(path)) {}

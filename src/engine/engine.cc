@@ -372,7 +372,7 @@ Error Engine::failure(const Attempt& attempt, Progress progress) const {
                                        ". Release the other lock first, extend it, or ask for both at once"};
     case Progress::deadlock:
       return {ErrorKind::deadlock, "deadlock: " + attempt.cycle + consequence +
-                                       ". Release what you hold and try again; one acquire of all targets avoids it"};
+                                       ". Release what you hold and start over; one acquire of all targets avoids it"};
     case Progress::slots_disagree:
       return {ErrorKind::incompatible, what + " was asked for with " +
                                            std::to_string(attempt.steps[attempt.next].slots) +

@@ -64,11 +64,12 @@ struct Model {
   bool may_take(const ModelWaiter& me, bool queued, bool strict = false) const {
     const auto at = holds.find(me.node);
     if (me.slots != 0) {
+      // Those ahead will be served first: there must be a slot beside theirs.
       const std::size_t held = at == holds.end() ? 0 : at->second.size();
-      if (held >= me.slots) return false;
-      return std::none_of(waiters.begin(), waiters.end(), [&](const ModelWaiter& w) {
+      const auto ahead = std::count_if(waiters.begin(), waiters.end(), [&](const ModelWaiter& w) {
         return w.node == me.node && w.lock != me.lock && (!queued || w.before(me));
       });
+      return held + static_cast<std::size_t>(ahead) < me.slots;
     }
     if (at != holds.end()) {
       for (const Hold& h : at->second) {
@@ -321,11 +322,11 @@ class Player {
           }
           model_.stop_waiting(item.number);
         } else {
-          if (!queue) return Progress::blocked;
           if (!queued) {
             if (me.slots == 0 && (model_.own_hold_conflicts(me) || model_.own_waiter_conflicts(me))) {
               return Progress::deadlock;
             }
+            if (!queue) return Progress::blocked;
             model_.waiters.push_back(me);
             if (model_.somebody_is_stuck()) {
               model_.stop_waiting(item.number);

@@ -411,11 +411,11 @@ Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> o
     if (a.waiter != none) leave_queue(a);
     return progress;
   }
-  if (!queue) return Progress::blocked;
   if (a.waiter == none) {
     a.cycle = self_conflict(a, index, mode);
     if (!a.cycle.empty()) return Progress::self_deadlock;
   }
+  if (!queue) return Progress::blocked;
   return wait_or_refuse(a, index, mode, all, again);
 }
 
@@ -424,11 +424,11 @@ Progress Table::decide_slots(Attempt& a, Index index, bool queue, bool all, Agai
   Node& node = nodes_[index];
   const std::uint64_t held = count(node).s;
   bool others_wait = false;
-  bool earlier = false;
+  std::uint64_t ahead = 0;
   each_waiter(stripe_of(index), [&](const Waiter& w) {
     if (w.node.relaxed() != index || w.record.relaxed() == a.record) return;
     others_wait = true;
-    earlier = earlier || a.waiter == none || w.key.relaxed() < waiter(a.waiter).key.relaxed();
+    if (a.waiter == none || w.key.relaxed() < waiter(a.waiter).key.relaxed()) ++ahead;
   });
   const std::uint32_t wanted = a.steps[a.next].slots;
   if (held == 0 && !others_wait) node.slots.set(wanted);
@@ -436,7 +436,7 @@ Progress Table::decide_slots(Attempt& a, Index index, bool queue, bool all, Agai
     a.slots_there = node.slots.relaxed();
     return Progress::slots_disagree;
   }
-  if (!earlier && held < wanted) {
+  if (held + ahead < wanted) {
     const Progress progress = apply(a, index, Mode::X, std::nullopt);
     if (a.waiter != none) leave_queue(a);
     return progress;

@@ -72,14 +72,14 @@ std::int64_t Mutex::fence() const {
 }
 
 bool Mutex::try_exclusive(std::chrono::nanoseconds wait) {
-  if (wait > wait.zero()) refuse_self_wait(exclusive_);
+  refuse_self_wait(exclusive_);
   std::optional<Lock> lock = locker_.try_acquire(exclusive_, wait);
   if (lock) keep(held_, *std::move(lock));
   return lock.has_value();
 }
 
 bool Mutex::try_shared(std::chrono::nanoseconds wait) {
-  if (wait > wait.zero()) refuse_self_wait(shared_);
+  refuse_self_wait(shared_);
   std::optional<Lock> lock = locker_.try_acquire(shared_, wait);
   if (lock) keep(held_shared_, *std::move(lock));
   return lock.has_value();

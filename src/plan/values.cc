@@ -108,7 +108,7 @@ Stats::Kind Stats::total() const {
 bool Snapshot::anybody_waits(std::string_view target) const {
   if (target.empty()) return !waiters.empty();
   for (const Waiter& waiter : waiters) {
-    if (waiter.target == target) return true;
+    if (waiter.target == target || waiter.wanted == target) return true;
   }
   return false;
 }

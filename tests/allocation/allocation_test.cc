@@ -70,15 +70,15 @@ TEST(Allocation, acquire_and_release_of_a_path_allocate_nothing) {
       const std::string path = path_of(depth, bytes);
       const Target target = path;
       const Target reader = shared(path);
-      EXPECT_EQ(allocations_of([&] { locker.acquire(target); }), 0)
+      EXPECT_EQ(allocations_of([&] { (void)locker.acquire(target); }), 0)
           << depth << " levels of " << bytes << " bytes, prepared";
-      EXPECT_EQ(allocations_of([&] { locker.acquire(path); }), 0)
+      EXPECT_EQ(allocations_of([&] { (void)locker.acquire(path); }), 0)
           << depth << " levels of " << bytes << " bytes, a string";
-      EXPECT_EQ(allocations_of([&] { locker.acquire(reader); }), 0)
+      EXPECT_EQ(allocations_of([&] { (void)locker.acquire(reader); }), 0)
           << depth << " levels of " << bytes << " bytes, shared";
-      EXPECT_EQ(allocations_of([&] { locker.try_acquire(path); }), 0)
+      EXPECT_EQ(allocations_of([&] { (void)locker.try_acquire(path); }), 0)
           << depth << " levels of " << bytes << " bytes, tried";
-      EXPECT_EQ(allocations_of([&] { locker.acquire(path, {.timeout = std::chrono::seconds(1)}); }), 0);
+      EXPECT_EQ(allocations_of([&] { (void)locker.acquire(path, {.timeout = std::chrono::seconds(1)}); }), 0);
     }
   }
 }
@@ -87,20 +87,21 @@ TEST(Allocation, neither_do_names_and_slots) {
   Locker locker = open("memory:");
   const Target name = named(std::string(max_name_bytes, 'n'));
   const Target slot = slots("import", 3);
-  EXPECT_EQ(allocations_of([&] { locker.acquire(name); }), 0);
-  EXPECT_EQ(allocations_of([&] { locker.acquire(slot); }), 0);
+  EXPECT_EQ(allocations_of([&] { (void)locker.acquire(name); }), 0);
+  EXPECT_EQ(allocations_of([&] { (void)locker.acquire(slot); }), 0);
 }
 
 TEST(Allocation, neither_does_one_owner_per_handle) {
   Locker locker = open("memory:", {.owners = Owners::per_handle});
-  EXPECT_EQ(allocations_of([&] { locker.acquire("u1/a1/r1"); }), 0);
+  EXPECT_EQ(allocations_of([&] { (void)locker.acquire("u1/a1/r1"); }), 0);
 }
 
 TEST(Allocation, neither_does_an_acquire_with_an_owner_and_a_note) {
   Locker locker = open("memory:");
   const Owner owner = locker.owner("request 17");
-  EXPECT_EQ(
-      allocations_of([&] { locker.acquire("u1/a1/r1", {.owner = &owner, .note = "order 4711, placed by hand"}); }), 0);
+  EXPECT_EQ(allocations_of(
+                [&] { (void)locker.acquire("u1/a1/r1", {.owner = &owner, .note = "order 4711, placed by hand"}); }),
+            0);
 }
 
 }  // namespace

@@ -184,6 +184,22 @@ TEST_P(Mutexes, extreme_durations_are_fine) {
   EXPECT_FALSE(elsewhere([&] { return mutex.try_lock_until(Clock::time_point::min()); }));
 }
 
+// Two of which one excludes the other: std::lock tries them in turns, and must not do so for ever.
+TEST_P(Mutexes, a_scoped_lock_on_an_account_and_its_user_is_an_error_and_not_a_hang) {
+  Mutex user(locker(), "u1"), account(locker(), "u1/a1"), again(locker(), "u1");
+  EXPECT_EQ(kind_thrown_by([&] {
+              std::scoped_lock both(user, account);
+              return 0;
+            }),
+            ErrorKind::deadlock);
+  EXPECT_EQ(kind_thrown_by([&] {
+              std::scoped_lock both(user, again);
+              return 0;
+            }),
+            ErrorKind::deadlock);
+  EXPECT_TRUE(nothing_left()) << state();
+}
+
 TEST_P(Mutexes, locking_twice_is_an_error_and_not_a_hang) {
   for (const auto owners : {hierlock::Owners::per_thread, hierlock::Owners::per_handle}) {
     Locker own = table().open({.owners = owners});
@@ -198,13 +214,13 @@ TEST_P(Mutexes, locking_twice_is_an_error_and_not_a_hang) {
     EXPECT_EQ(again([&] { mutex.lock(); }), ErrorKind::deadlock);
     EXPECT_EQ(again([&] { mutex.lock_shared(); }), ErrorKind::deadlock);
     EXPECT_EQ(again([&] { (void)mutex.try_lock_for(1h); }), ErrorKind::deadlock);
-    EXPECT_FALSE(mutex.try_lock());
-    EXPECT_FALSE(mutex.try_lock_shared());
+    EXPECT_EQ(again([&] { (void)mutex.try_lock(); }), ErrorKind::deadlock);
+    EXPECT_EQ(again([&] { (void)mutex.try_lock_shared(); }), ErrorKind::deadlock);
     mutex.unlock();
     mutex.lock_shared();
     mutex.lock_shared();
     EXPECT_EQ(again([&] { mutex.lock(); }), ErrorKind::deadlock);
-    EXPECT_FALSE(mutex.try_lock());
+    EXPECT_EQ(again([&] { (void)mutex.try_lock(); }), ErrorKind::deadlock);
     mutex.unlock_shared();
     EXPECT_FALSE(elsewhere([&] { return mutex.try_lock(); })) << "shared twice, unlocked once";
     mutex.unlock_shared();

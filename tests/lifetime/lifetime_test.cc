@@ -108,10 +108,10 @@ TEST(Lifetime, locks_on_many_targets_can_be_looked_at_while_they_go) {
   const std::string note(200, 'a');
   std::atomic<bool> stop{false};
   std::thread one([&] {
-    while (!stop) locker.acquire(many);
+    while (!stop) (void)locker.acquire(many);
   });
   std::thread two([&] {
-    while (!stop) locker.acquire("x", {.note = note});
+    while (!stop) (void)locker.acquire("x", {.note = note});
   });
   int wrong = 0;
   for (int seen = 0; seen < 2'000 * scale;) {
@@ -167,15 +167,15 @@ bool ends_well(pid_t child) {
 // B6: whatever other threads of the parent were in the middle of.
 TEST(Lifetime, a_child_forked_amid_other_threads_can_lock_and_end) {
   Locker locker = open("memory:");
-  locker.acquire("u/0");
+  (void)locker.acquire("u/0");
   std::atomic<bool> stop{false};
   std::vector<std::thread> crew;
   for (int t = 0; t < 2; ++t) {
     crew.emplace_back([&, t] {
       const std::string note(100, 'n');
       while (!stop) {
-        std::thread([&] { locker.acquire("u/1", {.note = note}); }).join();
-        locker.acquire("u/" + std::to_string(t), {.note = note});
+        std::thread([&] { (void)locker.acquire("u/1", {.note = note}); }).join();
+        (void)locker.acquire("u/" + std::to_string(t), {.note = note});
       }
     });
   }
