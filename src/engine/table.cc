@@ -333,8 +333,8 @@ Progress Table::advance(Attempt& a, bool queue) {
     if (progress != Progress::granted) return progress;
     a.floor = std::max(a.floor, nodes_[node].last_fence.acquire());
     if (chain) {
+      record.node.set(node);  // in this order: for a moment it may look weaker than it is, never stronger
       record.mode.set(static_cast<std::uint32_t>(mode));
-      record.node.set(node);
     } else {
       if (a.extending) {
         const Cell<std::uint64_t>* const place = own ? find_step(a.record, node) : nullptr;
