@@ -160,6 +160,7 @@ void Table::begin(Attempt& a) {
   if (!a.extending) {
     record.fence.set(0);
     record.node.set(none);
+    record.mode.set(static_cast<std::uint32_t>(Mode::IS));  // what it held before must not make it look stronger
     record.word.set(record_word(record_generation(record.word.relaxed()) + 1, RecordState::taking));
   }
 }
@@ -220,6 +221,7 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
   std::array<Level, max_depth> above;
   Record& record = records_[index];
   const std::uint32_t generation = record_generation(record.word.relaxed()) + 1;
+  record.mode.set(static_cast<std::uint32_t>(Mode::IS));
   record.word.set(record_word(generation, RecordState::taking));
 
   const Mode intent = intention(chain.mode);
@@ -348,7 +350,7 @@ Progress Table::advance(Attempt& a, bool queue) {
       record.want.exchange(none);  // ordered: written down, then looked at
       if ((nodes_[node].word.ordered() & word::queued) != 0 && header_->entangled.ordered() != 0) {
         const Latched latched(*this, none, true);
-        a.cycle = WaitGraph(*this).cycle_through(none);
+        a.cycle = WaitGraph(*this).cycle_of(a.owner, none);
         if (!a.cycle.empty()) {
           ++a.next;
           return Progress::deadlock;
@@ -364,19 +366,21 @@ Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, 
   Node& node = nodes_[index];
   bool all = false;
   for (;;) {
-    WakeList wake;  // outlives the latch: the woken find it free
-    const Latched latched(*this, index, all);
-    if (word::generation(node.word.relaxed()) != generation) {
-      settle(index, wake);
-      stale = true;
-      return Progress::blocked;
-    }
-    node.word.change_bits(0, word::queued);  // I2: shut the fast path, then look at the lanes
     Again again = Again::no;
-    const Progress progress =
-        is_slots(node) ? decide_slots(a, index, queue, all, again) : decide(a, index, mode, own, queue, all, again);
-    settle(index, wake);
-    if (again == Again::no) return progress;
+    {
+      WakeList wake;  // outlives the latch: the woken find it free
+      const Latched latched(*this, index, all);
+      if (word::generation(node.word.relaxed()) != generation) {
+        settle(index, wake);
+        stale = true;
+        return Progress::blocked;
+      }
+      node.word.change_bits(0, word::queued);  // I2: shut the fast path, then look at the lanes
+      const Progress progress =
+          is_slots(node) ? decide_slots(a, index, queue, all, again) : decide(a, index, mode, own, queue, all, again);
+      settle(index, wake);
+      if (again == Again::no) return progress;
+    }
     all = all || again == Again::with_all;
     if (again == Again::with_text) describe(a);
   }
@@ -404,7 +408,7 @@ Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> o
         again = Again::with_all;
         return Progress::blocked;
       }
-      a.cycle = WaitGraph(*this, {a.owner, a.record, index, mode}).cycle_through(none);
+      a.cycle = WaitGraph(*this, {a.owner, a.record, index, mode}).cycle_of(a.owner, none);
       if (!a.cycle.empty()) return Progress::deadlock;
     }
     const Progress progress = apply(a, index, mode, own);
@@ -471,7 +475,7 @@ Progress Table::wait_or_refuse(Attempt& a, Index index, Mode mode, bool all, Aga
   a.waiter = enqueue(a, index, mode, already ? ticket : newcomer | ticket, entangled);
   if (a.waiter == none) return Progress::full;
   if (all) {
-    a.cycle = WaitGraph(*this).cycle_through(a.waiter);
+    a.cycle = WaitGraph(*this).cycle_of(a.owner, a.waiter);
     if (!a.cycle.empty()) {
       leave_queue(a);
       return Progress::deadlock;
@@ -863,7 +867,7 @@ bool Table::give(Index record, Index to, std::string& cycle) {
     records_[record].word.set(handle);  // its handle is as good as before
   };
   try {
-    if (waiting != none) cycle = WaitGraph(*this).cycle_through(waiting);
+    if (waiting != none) cycle = WaitGraph(*this).cycle_of(owner, waiting);
   } catch (...) {
     take_back();
     throw;

@@ -357,7 +357,10 @@ bool Table::any_hold(const Record& record, F f) const {
   if (Index block = record.steps.acquire(); block != none) {
     const Index blocks = header_->blocks.next.acquire();
     const Index nodes = header_->nodes.next.acquire();
+    const std::uint64_t lock = record.word.acquire();
     for (Index walked = 0; block != none && block < blocks && walked < blocks; ++walked) {
+      if (record_generation(record.word.acquire()) != record_generation(lock)) return false;  // it is another lock now
+      if (record_state(record.word.acquire()) == RecordState::free) return false;
       for (std::size_t i = Block::words; i-- > 0;) {
         const std::uint64_t step = blocks_[block].word[i].acquire();
         if (step_node(step) == none || step_node(step) >= nodes) continue;
@@ -367,8 +370,8 @@ bool Table::any_hold(const Record& record, F f) const {
     }
     return false;
   }
+  Mode mode = node_mode(record);  // before the node: a lock on its way never looks stronger than it is
   Index node = record.node.acquire();
-  Mode mode = node_mode(record);
   bool asked = record_state(record.word.acquire()) == RecordState::held;
   for (std::size_t i = 0; node != none && i < max_depth; ++i) {
     const Index parent = nodes_[node].parent.acquire();  // before f, which may give the node back
@@ -392,9 +395,9 @@ bool Table::any_hold_of(Index owner, Index node, F f) const {
       return record_generation(now) == record_generation(before) && record_state(now) != RecordState::free;
     };
     if (record.steps.acquire() == none) {  // one path: look at its node of the same level only
+      Mode mode = node_mode(record);       // before the node, as above
       Index at = record.node.acquire();
       if (at == none || meta_level(nodes_[at].meta.relaxed()) < level) continue;
-      Mode mode = node_mode(record);
       for (std::size_t i = 0; at != none && i < max_depth && meta_level(nodes_[at].meta.relaxed()) > level; ++i) {
         at = nodes_[at].parent.acquire();
         mode = intention(mode);

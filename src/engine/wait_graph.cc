@@ -16,9 +16,10 @@
 // An owner that several threads act for might be rescued from a cycle by itself: one of its threads comes to hold the
 // node and lets the other pass the queue. The graph does not count on it, because what rescues may be released first.
 //
-// Invariant: no set of waiters is deadlocked. New waits, and locks given to waiting owners, are tried and taken
-// back if they would break it. Everything else only takes edges away: a release, a waiter that leaves, and a grant,
-// which turns edges to an earlier waiter into edges to a holder.
+// Invariant: no set of waiters is deadlocked, but for the moment in which the one who closed a cycle is about to give
+// up. New waits, and locks given to waiting owners, are tried and taken back if they would break it. Everything else
+// only takes edges away: a release, a waiter that leaves, and a grant, which turns edges to an earlier waiter into edges to
+// a holder.
 #include "engine/wait_graph.h"
 
 #include <algorithm>
@@ -109,7 +110,7 @@ bool WaitGraph::can_end(const Wait& wait) const {
   return wait.capacity > kept + static_cast<std::uint64_t>(std::count_if(wait.ahead.begin(), wait.ahead.end(), stuck));
 }
 
-std::string WaitGraph::cycle_through(Index waiter) {
+std::string WaitGraph::cycle_of(Index owner, Index waiter) {
   for (bool changed = true; changed;) {
     changed = false;
     for (Wait& wait : waits_) {
@@ -121,7 +122,8 @@ std::string WaitGraph::cycle_through(Index waiter) {
   }
   std::size_t first = waits_.size();
   for (std::size_t i = 0; i < waits_.size(); ++i) {
-    if (waits_[i].stuck && (first == waits_.size() || waits_[i].waiter == waiter)) first = i;
+    if (!waits_[i].stuck || waits_[i].owner != owner) continue;
+    if (first == waits_.size() || waits_[i].waiter == waiter) first = i;
   }
   return first == waits_.size() ? std::string() : tell(first);
 }

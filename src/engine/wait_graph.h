@@ -18,8 +18,9 @@ class WaitGraph {
   };
   explicit WaitGraph(const Table& table, Supposed supposed = {none, none, none, Mode::IS});
 
-  // Empty if every wait can end. Otherwise the cycle that the waiter (or, with none, somebody) is caught in, in words.
-  std::string cycle_through(Index waiter);
+  // Empty if every wait of the owner can end. Otherwise the cycle that it is caught in, in words, told from `waiter` if
+  // that is one of its stuck waits. A cycle that an owner closes contains that owner: others' are not its business.
+  std::string cycle_of(Index owner, Index waiter);
 
  private:
   struct Wait {

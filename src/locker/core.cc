@@ -88,7 +88,8 @@ struct Core::References {
     for (auto& core : cores) {
       if (!core->here()) {
         static_cast<void>(new std::shared_ptr<Core>(std::move(core)));  // never ended in a child
-      } else if (!core->backend_->idle()) {
+      } else if (core->closed_.load() && !core->backend_->idle()) {
+        // While it is open, its Locker's own reference is among them.
         orphans().cores.push_back(std::move(core));
       }
     }
