@@ -1,4 +1,4 @@
-// Locker: a store, opened. Start here.
+// Locker: a store, opened.
 //
 //     auto locker = hierlock::open("memory:");
 //     auto lock = locker.acquire("u1/a1/r1");       waits for ever, or throws hierlock::Error
@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <hierlock/lock.h>
 #include <hierlock/options.h>
