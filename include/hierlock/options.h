@@ -21,7 +21,8 @@ struct AcquireOptions {
   std::optional<std::chrono::nanoseconds> timeout{};
   // Ends the wait with `cancelled`.
   std::stop_token cancel{};
-  // Who asks, {.owner = &owner} with Owner owner = locker.owner("request 17"). None: the calling thread (or the handle itself, see OpenOptions::owners).
+  // Who asks, {.owner = &owner} with Owner owner = locker.owner("request 17"). None: the calling thread (or the handle
+  // itself, see OpenOptions::owners).
   const Owner* owner = nullptr;
   // Shown beside the holder in snapshot() and status. At most 255 bytes are kept.
   std::string_view note{};
