@@ -18,8 +18,8 @@
 //
 // Invariant: no set of waiters is deadlocked, but for the moment in which the one who closed a cycle is about to give
 // up. New waits, and locks given to waiting owners, are tried and taken back if they would break it. Everything else
-// only takes edges away: a release, a waiter that leaves, and a grant, which turns edges to an earlier waiter into edges to
-// a holder.
+// only takes edges away: a release, a waiter that leaves, and a grant, which turns edges to an earlier waiter into
+// edges to a holder.
 #include "engine/wait_graph.h"
 
 #include <algorithm>
