@@ -24,6 +24,11 @@ constexpr nanoseconds look_again = std::chrono::seconds(1);
 
 constexpr std::size_t idle_owners_kept = 64;
 
+Error no_room_for_owner() {
+  return {ErrorKind::exhausted,
+          "the lock table has no room for another owner: release locks, or open with a larger max_locks"};
+}
+
 // The engine this thread used last. Trivial, so that reading it costs nothing.
 struct Recent {
   std::uint64_t engine = 0;
@@ -128,9 +133,7 @@ Engine::Context& Engine::enter_thread() {
     context->idle_owners.reserve(idle_owners_kept);
   } else {
     context->owner = table_.make_owner({}, OwnerKind::thread);
-    if (context->owner == none)
-      throw Error(ErrorKind::exhausted,
-                  "the lock table has no room for another owner: release locks, or open with a larger max_locks");
+    if (context->owner == none) throw no_room_for_owner();
   }
   context->lane = table_.enter_lane();
   Context& result = *context;
@@ -175,10 +178,8 @@ std::array<std::uint64_t, 3> Engine::grants() const {
 // --- owners ----------------------------------------------------------------------------------------------
 
 spi::OwnerId Engine::make_owner(std::string_view name) {
-  const Index owner = table_.make_owner(cut_short(name), OwnerKind::crowd);
-  if (owner == none)
-    throw Error(ErrorKind::exhausted,
-                "the lock table has no room for another owner: release locks, or open with a larger max_locks");
+  const Index owner = table_.make_owner(name, OwnerKind::crowd);
+  if (owner == none) throw no_room_for_owner();
   return {table_.owner_identity(owner)};
 }
 
@@ -280,6 +281,13 @@ std::optional<spi::Grant> Engine::acquire(const spi::Request& request) {
   return run(c, attempt, request);
 }
 
+// Counted without a locked instruction: only its own thread writes to a context.
+inline spi::Grant Engine::granted(Context& c, Space space, Index record, std::int64_t fence) noexcept {
+  auto& count = c.grants[static_cast<std::size_t>(space)];
+  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return {grant_id(record, record_generation(table_.record_state_word(record))), fence};
+}
+
 spi::Grant Engine::at_once(const spi::Chain& chain) noexcept {
   if (recent.engine != id_) return {};
   Context& c = *static_cast<Context*>(recent.context);
@@ -288,9 +296,7 @@ spi::Grant Engine::at_once(const spi::Chain& chain) noexcept {
   const std::int64_t fence = table_.take_at_once(chain, record, c.lane);
   if (fence == 0) return {};
   c.free_record = table_.next_free(record);
-  auto& count = c.grants[static_cast<std::size_t>(chain.space)];
-  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  return {grant_id(record, record_generation(table_.record_state_word(record))), fence};
+  return granted(c, chain.space, record, fence);
 }
 
 std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Request& request) {
@@ -313,10 +319,7 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
     Progress progress = table_.advance(attempt, !request.no_wait);
     if (progress == Progress::blocked && !request.no_wait) progress = wait(attempt, request);
     if (progress == Progress::granted) {
-      const std::int64_t fence = table_.finish(attempt);
-      auto& count = c.grants[static_cast<std::size_t>(attempt.steps.front().space)];
-      count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-      return spi::Grant{grant_id(attempt.record, record_generation(table_.record_state_word(attempt.record))), fence};
+      return granted(c, attempt.steps.front().space, attempt.record, table_.finish(attempt));
     }
     if (progress != Progress::blocked) throw failure(attempt, progress);
   } catch (...) {

@@ -63,6 +63,7 @@ class Engine {
   std::optional<spi::Grant> run(Context& context, Attempt& attempt, const spi::Request& request);
   Progress wait(Attempt& attempt, const spi::Request& request);
   void give_up(Attempt& attempt) noexcept;
+  spi::Grant granted(Context& context, Space space, Index record, std::int64_t fence) noexcept;
   Error failure(const Attempt& attempt, Progress progress) const;
 
   std::uint64_t id_ = 0;  // never used twice, so that a thread does not take a new engine for an old one

@@ -85,16 +85,14 @@ Index Table::fresh_node() {
 }
 
 // Looks at the next `steps` nodes in turn and frees the idle ones it meets.
-Index Table::sweep(std::uint32_t steps) {
+void Table::sweep(std::uint32_t steps) {
   const Index end = header_->nodes.next.relaxed();
   Index hand = header_->sweep_hand.relaxed();
-  Index freed = 0;
   for (std::uint32_t i = 0; i < steps; ++i) {
     hand = hand + 1 < end ? hand + 1 : 1;
-    if (hand < end && reuse(hand)) ++freed;
+    if (hand < end) reuse(hand);
   }
   header_->sweep_hand.set(hand);
-  return freed;
 }
 
 bool Table::reuse(Index index) {

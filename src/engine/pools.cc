@@ -14,6 +14,7 @@
 #include <hierlock/error.h>
 
 #include "engine/table.h"
+#include "plan/text.h"
 
 namespace hierlock::engine {
 
@@ -22,6 +23,8 @@ namespace {
 constexpr std::size_t growth = 4096;        // entries of a pool made usable at a time
 constexpr std::size_t tally_growth = 4096;  // 64 KiB of each lane
 constexpr std::size_t page = 65'536;        // a multiple of every page size we know
+
+constexpr std::size_t longest_note = 255;  // bytes kept of a note or an owner's name
 
 Error no_memory() {
   return {ErrorKind::exhausted,
@@ -204,18 +207,11 @@ std::string Table::read_text(Index first) const {
 
 // --- owners and records ----------------------------------------------------------------------------------
 
-std::string_view cut_short(std::string_view text) noexcept {
-  if (text.size() <= max_segment_bytes) return text;
-  std::size_t end = max_segment_bytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
-}
-
 Index Table::make_owner(std::string_view name, OwnerKind kind) {
   const Index owner = pool_take(header_->owners, at_.owners, [](Table& t, Index i) { return &t.owners_[i].next_free; });
   if (owner == none) return none;
   OwnerSlot& slot = owners_[owner];
-  slot.name.set(write_text(name));
+  slot.name.set(write_text(plan::cut_short(name, longest_note)));
   slot.process.set(getpid());
   slot.thread.set(static_cast<std::int32_t>(syscall(SYS_gettid)));
   slot.kind.set(static_cast<std::uint32_t>(kind));
@@ -280,7 +276,9 @@ void Table::return_record(Index record) noexcept {
   if (static_cast<OwnerState>(slot.word.ordered() & 0xFFFFFFFF) == OwnerState::retired) retire_owner(owner);
 }
 
-void Table::set_note(Index record, std::string_view note) { records_[record].note.set(write_text(cut_short(note))); }
+void Table::set_note(Index record, std::string_view note) {
+  records_[record].note.set(write_text(plan::cut_short(note, longest_note)));
+}
 
 // --- lanes and tallies -----------------------------------------------------------------------------------
 

@@ -685,11 +685,9 @@ void Table::dequeue(Waiter& w) noexcept {
   header_->stripes[s].used.set(used);
 }
 
-bool Table::leave_queue(Attempt& a) noexcept {
-  if (a.waiter == none) return false;
+void Table::leave_queue(Attempt& a) noexcept {
   dequeue(waiter(a.waiter));
   a.waiter = none;
-  return true;
 }
 
 // Under the latch, after any change: sets `queued` to whether anybody waits, and tells those who may go now (I5).

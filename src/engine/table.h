@@ -64,7 +64,7 @@ enum class Progress : std::uint8_t {
   granted,
   blocked,         // in the queue (or, without permission to queue, nowhere): come again when signalled
   self_deadlock,   // the owner itself holds or awaits what this would wait for
-  deadlock,        // waiting would close a cycle; Table::cycle() tells it
+  deadlock,        // waiting would close a cycle: Attempt::cycle
   full,            // out of nodes, records, blocks, tallies or waiters
   slots_disagree,  // the holders of this slots name counted on another number: Attempt::slots_there
 };
@@ -232,7 +232,7 @@ class Table {
   bool rest_matches(const Node& node, std::string_view segment) const noexcept;
   Index fresh_node();
   bool reuse(Index node);
-  Index sweep(std::uint32_t steps);
+  void sweep(std::uint32_t steps);
   bool grow_index();
   void index_insert(std::uint64_t hash, Index node) noexcept;
   void index_remove(std::uint64_t hash, Index node) noexcept;
@@ -292,7 +292,7 @@ class Table {
   void settle(Index node, WakeList& wake) noexcept;
   bool tell_slots(Index node, WakeList& wake) noexcept;
   bool tell_modes(Index node, WakeList& wake) noexcept;
-  bool leave_queue(Attempt& attempt) noexcept;
+  void leave_queue(Attempt& attempt) noexcept;
   Index enqueue(const Attempt& attempt, Index node, Mode mode, QueueKey key, bool entangled);
   void dequeue(Waiter& waiter) noexcept;
   bool prepare_step(Attempt& attempt);
@@ -343,9 +343,6 @@ class Table {
   Tally* tallies_;
   std::uint64_t index_multiplier_;  // a copy of the header's: it never changes
 };
-
-// The first 255 bytes of a note or a name, or fewer so as not to cut a character.
-std::string_view cut_short(std::string_view text) noexcept;
 
 // Nanoseconds, to within a few milliseconds, of a clock that all processes share: for ages, not for order.
 std::int64_t coarse_time() noexcept;

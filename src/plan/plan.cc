@@ -148,14 +148,9 @@ std::string describe(std::span<const Step> steps) {
     if (!list.empty()) list += ", ";
     if (list.size() > longest_list) return list + "…";
     if (step.mode == Mode::S) list += "shared ";
-    std::string target = describe_key(step.space, step.key);
-    if (target.size() > longest_target) {
-      std::size_t end = longest_target;
-      while (end > 0 && (static_cast<unsigned char>(target[end]) & 0xC0) == 0x80) --end;  // not inside a character
-      target.resize(end);
-      target += "…";
-    }
-    list += target;
+    const std::string target = describe_key(step.space, step.key);
+    list += plan::cut_short(target, longest_target);
+    if (target.size() > longest_target) list += "…";
     if (step.slots != 0) list += " " + std::to_string(step.slots);
   }
   return list;

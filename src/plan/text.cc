@@ -123,4 +123,10 @@ std::string hex_byte(char byte) {
   return {'0', 'x', hex_digits[value >> 4], hex_digits[value & 15]};
 }
 
+std::string_view cut_short(std::string_view text, std::size_t limit) noexcept {
+  if (text.size() <= limit) return text;
+  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xC0) == 0x80) --limit;
+  return text.substr(0, limit);
+}
+
 }  // namespace hierlock::plan

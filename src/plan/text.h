@@ -25,6 +25,9 @@ std::string quote(std::string_view bytes);
 // Without the quotes and the backslashes before `"` and `\`: for a line that is only to be shown.
 std::string showable(std::string_view bytes);
 
+// The first `limit` bytes, or fewer so as not to cut a character.
+std::string_view cut_short(std::string_view text, std::size_t limit) noexcept;
+
 // The quoted form for messages: cut after `limit` bytes, with the whole length told.
 std::string excerpt(std::string_view bytes, std::size_t limit = 60);
 
