@@ -19,7 +19,8 @@ struct Snapshot {
   struct Party {
     std::uint64_t owner = 0;   // the same number for everything one owner holds and waits for
     std::string owner_name;    // `thread 4711`, or what Locker::owner() was given
-    std::int64_t process = 0;  // process id
+    std::int64_t process = 0;  // process id, in the process's own namespace
+    std::string command;       // of that process: its command line, cut short; empty where the store cannot know
     std::string note;          // AcquireOptions::note
   };
   struct Holder {
@@ -39,7 +40,14 @@ struct Snapshot {
     std::vector<std::uint64_t> blocked_by{};  // owners it waits for: holders and earlier waiters in conflict. Empty for
                                               // a moment when it is free to go and has not run yet
   };
+  // What happened to the table itself, the last few dozen: a process that died, a lock that was broken.
+  struct Entry {
+    std::chrono::system_clock::time_point when{};
+    std::string text;
+  };
   std::string store;            // which store, without any password
+  std::string table;            // where exactly: for shm: the file
+  std::vector<Entry> log;       // oldest first; empty where the store keeps none
   std::vector<Holder> holders;  // sorted by target, then owner
   std::vector<Waiter> waiters;  // in the order of their queues
 

@@ -1,5 +1,7 @@
 #include <hierlock/locker.h>
 
+#include <hierlock/error.h>
+
 #include "embedded/embedded.h"
 #include "locker/core.h"
 
@@ -91,6 +93,15 @@ Stats Locker::stats() const {
   return core().stats();
 }
 std::string Locker::url() const { return core().url(); }
+
+std::size_t Locker::break_locks(const Target& target, std::string_view reason) {
+  return core().use().break_locks(spi::Plan(target), reason);
+}
+int Locker::lifeline() { return core().use().lifeline(); }
+
+std::size_t spi::Backend::break_locks(const Plan&, std::string_view) {
+  throw Error(ErrorKind::unsupported, "this store cannot break locks: only shm: can");
+}
 
 Locker open(std::string_view text, OpenOptions options) {
   const spi::Url url = spi::Url::parse(text);

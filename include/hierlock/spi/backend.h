@@ -96,6 +96,11 @@ class Backend {
   virtual std::string owner_name(OwnerId owner) = 0;
 
   virtual Snapshot snapshot() const = 0;
+
+  // As Locker::break_locks and Locker::lifeline say.
+  virtual std::size_t break_locks(const Plan& plan, std::string_view reason);
+  virtual int lifeline() { return -1; }
+
   // How many acquires and extends were granted, by Space of the first step.
   virtual std::array<std::uint64_t, 3> grants() const = 0;
 

@@ -65,7 +65,7 @@ Snapshot Embedded::snapshot() const {
   };
   const auto party = [&](std::size_t index) {
     const engine::Table::PartyCopy& p = copy.parties[index];
-    return Snapshot::Party{p.identity, p.name, p.process, p.note};
+    return Snapshot::Party{p.identity, p.name, p.process, {}, p.note};
   };
 
   Snapshot result;
