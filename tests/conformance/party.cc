@@ -61,6 +61,10 @@ bool Party::holds(const Outcome& lock) { return at_once({Command::What::look, {}
 
 std::int64_t Party::fence(const Outcome& lock) { return at_once({Command::What::look, {}, lock.handle, {}}).fence; }
 
+bool Party::lost(const Outcome& lock) {
+  return at_once({Command::What::lost, {}, lock.handle, {}}).error == ErrorKind::lost;
+}
+
 namespace {
 
 class ThreadParty final : public Party {
@@ -82,7 +86,6 @@ class ThreadParty final : public Party {
     wake_.notify_one();
   }
 
- protected:
   std::future<Outcome> run(Command command) override {
     Job job{std::move(command), {}};
     std::future<Outcome> result = job.answer.get_future();
@@ -170,6 +173,11 @@ class ThreadParty final : public Party {
       case Command::What::look: {
         Keeper lock(*this, command.handle);
         outcome.fence = lock->fence();
+        break;
+      }
+      case Command::What::lost: {
+        Keeper lock(*this, command.handle);
+        if (lock->lost().stop_requested()) outcome.error = ErrorKind::lost;
         break;
       }
     }

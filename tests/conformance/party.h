@@ -1,7 +1,8 @@
 // Party: somebody who acquires, waits and releases, on a thread of their own. What a party is asked to do it does one
 // thing after the other; the answers come as futures, so that a test can look at the store while the party waits.
 //
-// Commands and outcomes are plain values: a backend whose parties live in other processes sends them through a pipe.
+// Commands and outcomes are plain values: those of a party that lives in another process go through a pipe (wire.h,
+// process_party.h).
 // A party signs everything it asks for with its name (AcquireOptions::note), which is how a snapshot shows who it is.
 #pragma once
 
@@ -57,6 +58,14 @@ struct Outcome {
 };
 std::ostream& operator<<(std::ostream& out, const Outcome& outcome);
 
+// What a party is asked to do, as a value.
+struct Command {
+  enum class What : std::uint8_t { acquire, try_acquire, extend, give_to, release, look, lost } what;
+  std::vector<Target> targets{};
+  int handle = 0;
+  Ask ask{};
+};
+
 class Party;
 
 // A request under way.
@@ -88,18 +97,13 @@ class Party {
   void release(const Outcome& lock);
   bool holds(const Outcome& lock);
   std::int64_t fence(const Outcome& lock);
+  bool lost(const Outcome& lock);  // whether Lock::lost() is triggered
+
+  // What all of the above comes to; for those who pass commands on.
+  virtual std::future<Outcome> run(Command command) = 0;
 
   // The test is over: gives back what is held, and whatever is granted from now on.
   virtual void abandon() = 0;
-
- protected:
-  struct Command {
-    enum class What : std::uint8_t { acquire, try_acquire, extend, give_to, release, look } what;
-    std::vector<Target> targets{};
-    int handle = 0;
-    Ask ask{};
-  };
-  virtual std::future<Outcome> run(Command command) = 0;
 
  private:
   Pending pending(Command command);
