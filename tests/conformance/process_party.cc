@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/sched.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,12 +47,10 @@ std::string how_it_ended(int status) {
 // In the new process, which has one thread of many: system calls only, and past the sanitizers, which have locks.
 [[noreturn]] void become(const char* program, char* const* arguments, int input, int output,
                          const ProcessParty::How& how) {
-  const long none = 0;
   bool fine = ::syscall(SYS_dup3, input, STDIN_FILENO, 0) >= 0 && ::syscall(SYS_dup3, output, STDOUT_FILENO, 0) >= 0;
-  if (how.user) {
-    fine = fine && ::syscall(SYS_setgroups, none, nullptr) == 0 &&
-           ::syscall(SYS_setresgid, *how.user, *how.user, *how.user) == 0 &&
-           ::syscall(SYS_setresuid, *how.user, *how.user, *how.user) == 0;
+  if (how.own_proc) {
+    fine = fine && ::syscall(SYS_mount, "none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+           ::syscall(SYS_mount, "proc", "/proc", "proc", 0UL, nullptr) == 0;
   }
   if (fine) (void)::syscall(SYS_execve, program, arguments, environ);
   (void)::syscall(SYS_exit_group, 127L);
@@ -82,6 +81,7 @@ void ProcessParty::start(const std::string& url, const How& how) {
   clone_args clone{};
   clone.exit_signal = SIGCHLD;
   if (how.own_pid_namespace) clone.flags |= CLONE_NEWPID;
+  if (how.own_proc) clone.flags |= CLONE_NEWNS;
   if (how.pid != 0) {
     clone.set_tid = reinterpret_cast<std::uintptr_t>(&how.pid);
     clone.set_tid_size = 1;

@@ -9,7 +9,6 @@
 #include <future>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 
@@ -20,11 +19,11 @@ namespace hierlock::conformance {
 
 class ProcessParty final : public Party {
  public:
-  // What is unusual about the process. All of it needs rights that only root has.
+  // What is unusual about the process. All of it needs rights that root has: std::system_error if they are missing.
   struct How {
-    pid_t pid = 0;                   // exactly this number; std::system_error(EEXIST) if it is taken
-    bool own_pid_namespace = false;  // it is number 1 there, and does not see anybody's numbers
-    std::optional<uid_t> user{};     // and group, and nobody else's groups
+    pid_t pid = 0;                   // exactly this number; EEXIST if it is taken
+    bool own_pid_namespace = false;  // it is number 1 there
+    bool own_proc = false;           // and its /proc shows that namespace, instead of the one it came from
   };
 
   // Starts the process and waits until it has opened the store; if it could not, throws the Error that it met.

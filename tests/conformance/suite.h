@@ -145,8 +145,10 @@ class Conformance : public testing::TestWithParam<Backend> {
 
   std::string state();
 
- private:
+  // For a party that is made in a way of its own; party(name) finds it from now on.
   Party& add_party(const std::string& name, std::unique_ptr<Party> party);
+
+ private:
   [[noreturn]] void fail(const std::string& what);
 
   std::unique_ptr<Table> table_;

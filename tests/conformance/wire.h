@@ -26,7 +26,8 @@ struct Answer {
   std::uint64_t id;
   Outcome outcome;
 };
-// For the process itself: give back everything (Party::abandon); end well; SIGKILL or SIGSTOP yourself.
+// For the process itself: give back everything (Party::abandon); end at once, and give nothing back; SIGKILL or SIGSTOP
+// yourself.
 enum class Control : std::uint8_t { abandon, exit, die, stop };
 
 // Each with its line end. A command with an Owner or a stop_token cannot be written: std::logic_error.

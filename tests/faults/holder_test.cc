@@ -5,8 +5,7 @@
 #include <csignal>
 #include <string>
 
-#include "process_party.h"
-#include "suite.h"
+#include "faults.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -15,8 +14,6 @@ Outcome answer(Pending pending) {
   if (pending.result.wait_for(patience) != std::future_status::ready) throw std::runtime_error("no answer");
   return pending.result.get();
 }
-
-bool exists(pid_t pid) { return ::kill(pid, 0) == 0; }
 
 TEST(Holder, does_what_it_is_asked_one_thing_after_the_other) {
   ProcessParty alice("alice", "memory:");
@@ -84,6 +81,27 @@ TEST(Holder, dies_when_it_is_told_to) {
   ProcessParty alice("alice", "memory:");
   alice.tell(wire::Control::die);
   EXPECT_TRUE(eventually([&] { return answer(alice.acquire("u1")).error == ErrorKind::unavailable; }));
+}
+
+TEST(Holder, may_have_the_number_of_one_that_is_gone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can choose a process number";
+  ProcessParty first("first", "memory:");
+  first.kill();
+  ProcessParty second("second", "memory:", {.pid = first.pid()});
+  EXPECT_EQ(second.pid(), first.pid());
+  EXPECT_TRUE(answer(second.acquire("u1")).granted());
+  EXPECT_THROW(ProcessParty("third", "memory:", {.pid = second.pid()}), std::system_error);
+}
+
+TEST(Holder, may_live_where_process_numbers_are_others) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make a namespace";
+  for (const bool own_proc : {false, true}) {
+    ProcessParty alice("alice", "memory:", {.own_pid_namespace = true, .own_proc = own_proc});
+    EXPECT_TRUE(answer(alice.acquire("u1")).granted());
+    EXPECT_NE(alice.pid(), 1);
+    alice.kill();
+    EXPECT_FALSE(exists(alice.pid()));
+  }
 }
 
 TEST(Holder, ends_when_nobody_needs_it) {

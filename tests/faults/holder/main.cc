@@ -131,22 +131,13 @@ class LastCall {
   std::thread thread_;
 };
 
-// True when it is time to end.
-bool obey(wire::Control control, Party& party) {
+void obey(wire::Control control, Party& party) {
   switch (control) {
-    case wire::Control::abandon:
-      party.abandon();
-      return false;
-    case wire::Control::exit:
-      return true;
-    case wire::Control::die:
-      (void)::raise(SIGKILL);
-      return true;
-    case wire::Control::stop:
-      (void)::kill(::getpid(), SIGSTOP);
-      return false;
+    case wire::Control::abandon: party.abandon(); break;
+    case wire::Control::exit: ::_exit(0);
+    case wire::Control::die: (void)::kill(::getpid(), SIGKILL); break;
+    case wire::Control::stop: (void)::kill(::getpid(), SIGSTOP); break;
   }
-  return true;
 }
 
 void serve(Party& party, Answers& answers) {
@@ -157,7 +148,7 @@ void serve(Party& party, Answers& answers) {
       try {
         std::variant<wire::Request, wire::Control> order = wire::read_order(line);
         if (const auto* control = std::get_if<wire::Control>(&order)) {
-          if (obey(*control, party)) return;
+          obey(*control, party);
         } else {
           answers.expect(id, party.run(std::move(std::get<wire::Request>(order).command)));
         }

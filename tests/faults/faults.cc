@@ -1,0 +1,64 @@
+#include "faults.h"
+
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <utility>
+
+namespace hierlock::conformance {
+
+Unrest::Unrest() {
+  thread_ = std::thread([this] {
+    constexpr auto nap = 1ms;
+    while (!over_) {
+      const auto start = Clock::now();
+      std::this_thread::sleep_for(nap);
+      const std::chrono::nanoseconds late = Clock::now() - start - nap;
+      if (late > worst_.load()) worst_ = late;
+    }
+  });
+}
+
+Unrest::~Unrest() {
+  over_ = true;
+  thread_.join();
+}
+
+ProcessParty& Faults::process(const std::string& name, const ProcessParty::How& how) {
+  (void)locker();
+  return dynamic_cast<ProcessParty&>(add_party(name, std::make_unique<ProcessParty>(name, table().url(), how)));
+}
+
+void Faults::start_again() {
+  Conformance::TearDown();
+  std::error_code ignored;
+  std::filesystem::remove_all(table().file(), ignored);
+}
+
+std::chrono::nanoseconds Faults::granted_after(Pending& pending, const std::function<void()>& blow,
+                                               std::chrono::nanoseconds bound) {
+  const Unrest unrest;
+  const auto start = Clock::now();
+  blow();
+  (void)eventually([&] { return pending.ready(); });
+  const std::chrono::nanoseconds took = Clock::now() - start;
+  EXPECT_LT(took, bound + unrest.worst()) << pending.by->name() << " waited too long for " << pending.asked;
+  return took;
+}
+
+int reap(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+bool exists(pid_t pid) { return ::kill(pid, 0) == 0; }
+
+Backend shm_processes() {
+  return {"shm_processes", [] { return std::make_unique<ShmTable>(ShmTable::Parties::processes); }};
+}
+
+}  // namespace hierlock::conformance

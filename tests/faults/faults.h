@@ -1,0 +1,64 @@
+// Faults: what becomes of locks when processes die, stop, fork, and when the table's file is not what it was (B5, B6).
+// Seen through the public headers only, on shm:, with parties that are processes of their own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "process_party.h"
+#include "shm_table.h"
+#include "suite.h"
+
+namespace hierlock::conformance {
+
+// B5: a dead holder or waiter is out of the way within this time.
+inline constexpr std::chrono::nanoseconds death_bound = 250ms * slowness;
+
+// How much later than asked threads are woken on this machine just now: a bound in time is only as good as that.
+class Unrest {
+ public:
+  Unrest();
+  ~Unrest();
+  Unrest(const Unrest&) = delete;
+  Unrest& operator=(const Unrest&) = delete;
+  std::chrono::nanoseconds worst() const { return worst_.load(); }
+
+ private:
+  std::atomic<bool> over_ = false;
+  std::atomic<std::chrono::nanoseconds> worst_{};
+  std::thread thread_;
+};
+
+class Faults : public Conformance {
+ protected:
+  ShmTable& table() { return dynamic_cast<ShmTable&>(Conformance::table()); }
+  // The party as a process, started on first use.
+  ProcessParty& process(const std::string& name) { return dynamic_cast<ProcessParty&>(party(name)); }
+  // Started in an unusual way.
+  ProcessParty& process(const std::string& name, const ProcessParty::How& how);
+
+  // Ends all parties (one that died by itself fails the test) and makes a new table.
+  void start_again();
+
+  // Does `blow`, and waits until the request is granted; that must not take longer than `bound`. Returns how long it
+  // was.
+  std::chrono::nanoseconds granted_after(Pending& pending, const std::function<void()>& blow,
+                                         std::chrono::nanoseconds bound = death_bound);
+};
+
+// Waits until the process has ended, and reaps it. Returns what waitpid says.
+int reap(pid_t child);
+bool exists(pid_t pid);
+
+Backend shm_processes();
+
+#define HIERLOCK_ON_SHM(suite)                                        \
+  INSTANTIATE_TEST_SUITE_P(, suite, testing::Values(shm_processes()), \
+                           [](const testing::TestParamInfo<Backend>& backend) { return backend.param.name; })
+
+}  // namespace hierlock::conformance
