@@ -80,14 +80,14 @@ class Locker {
   // The URL without its password.
   std::string url() const;
 
-  // An operator's forced release: takes away, from whoever has it and without asking, every lock that was asked for with
-  // exactly this target. Their holders find them `lost`; the table's log says who did it and why. Returns how many.
-  // Throws unsupported where the store cannot do it.
+  // An operator's forced release: takes away, from whoever has it and without asking, every lock that was asked for
+  // with exactly this target. Their holders find them `lost`; the table's log says who did it and why. Returns how
+  // many. Throws unsupported where the store cannot do it.
   std::size_t break_locks(const Target& target, std::string_view reason);
 
   // For a parent that holds locks on behalf of a child: a file descriptor that keeps the locks of this Locker held as
-  // long as any process has it open, even if this one is killed. Let the child inherit it (it is close-on-exec: dup() it,
-  // or clear the flag in the child). -1 where the store has no such thing.
+  // long as any process has it open, even if this one is killed. Let the child inherit it (it is close-on-exec: dup()
+  // it, or clear the flag in the child). -1 where the store has no such thing.
   int lifeline();
 
  private:

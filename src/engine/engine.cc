@@ -19,8 +19,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-// A waiter looks again at least this often, whatever it was or was not told (I5).
+// A waiter looks again at least this often, whatever it was or was not told (I5). Where processes share the table it
+// also looks for those that died: two threads of a process often, the others now and then.
 constexpr nanoseconds look_again = std::chrono::seconds(1);
+constexpr nanoseconds look_again_shared = std::chrono::milliseconds(150);
+constexpr nanoseconds look_again_watchman = std::chrono::milliseconds(15);
+constexpr int watchmen = 2;
+
+// How long to try to get past a stopped process, for a request that does not want to wait.
+constexpr nanoseconds longest_latch = std::chrono::seconds(1);
+
+// A table in a file may be taken away; asked this often by those who acquire.
+constexpr std::int64_t look_for_loss_interval = 250'000'000;
 
 constexpr std::size_t idle_owners_kept = 64;
 
@@ -87,6 +97,10 @@ class Threads {
   static void notice_forks() {
     static const bool noticed = pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); },
                                                [] {
+                                                 // The lock that tells that the parent lives is not the child's.
+                                                 for (const auto& [id, engine] : engines()) {
+                                                   engine->table_.close_in_child();
+                                                 }
                                                  engines().clear();
                                                  recent = {};
                                                  mutex().unlock();
@@ -107,7 +121,23 @@ Engine::Engine(const Capacity& capacity, Owners owners) : owners_(owners), table
   id_ = Threads::add(this);
 }
 
+Engine::Engine(const FileOptions& options, Owners owners) : owners_(owners), table_(options) {
+  id_ = Threads::add(this);
+}
+
 Engine::~Engine() { Threads::remove(id_); }
+
+Error Engine::lost_table() const {
+  return {ErrorKind::lost, "the lock table " + table_.path() +
+                               " was taken away from this process: the file was removed, replaced or cut short, or its "
+                               "descriptor was closed. Nothing that was locked through it is safe; open it again"};
+}
+
+void Engine::check_table() {
+  if (!table_.shared()) return;
+  if (coarse_time() - table_.last_look() >= look_for_loss_interval) table_.look_for_loss();
+  if (table_.lost()) throw lost_table();
+}
 
 Engine::Context* Engine::known_context() const noexcept {
   if (recent.engine == id_) return static_cast<Context*>(recent.context);
@@ -248,6 +278,24 @@ constexpr std::uint64_t grant_id(Index record, std::uint32_t generation) {
 }
 constexpr Index grant_record(const spi::Grant& grant) { return static_cast<Index>(grant.id); }
 
+// A waiting thread that looks for the dead often, as long as it is one of few in its process.
+class Watchman {
+ public:
+  explicit Watchman(std::atomic<int>* count) : count_(count) {
+    if (count_ != nullptr) on_duty_ = count_->fetch_add(1) < watchmen;
+  }
+  ~Watchman() {
+    if (count_ != nullptr) count_->fetch_sub(1);
+  }
+  Watchman(const Watchman&) = delete;
+  Watchman& operator=(const Watchman&) = delete;
+  bool on_duty() const { return on_duty_; }
+
+ private:
+  std::atomic<int>* const count_;
+  bool on_duty_ = false;
+};
+
 // What a waiter can be asked while it waits.
 class WaitingAttempt final : public spi::Waiting {
  public:
@@ -270,6 +318,7 @@ class WaitingAttempt final : public spi::Waiting {
 }  // namespace
 
 std::optional<spi::Grant> Engine::acquire(const spi::Request& request) {
+  check_table();
   Context& c = context();
   const Party who = party(c, request.owner);
   Attempt attempt;
@@ -292,7 +341,8 @@ spi::Grant Engine::at_once(const spi::Chain& chain) noexcept {
   if (recent.engine != id_) return {};
   Context& c = *static_cast<Context*>(recent.context);
   const Index record = c.free_record;  // per_thread only: others keep no free records here
-  if (record == none || c.lane == common_lane) return {};
+  if (record == none || c.lane == table_.common_lane()) return {};
+  if (table_.shared() && coarse_time() - table_.last_look() >= look_for_loss_interval) return {};
   const std::int64_t fence = table_.take_at_once(chain, record, c.lane);
   if (fence == 0) return {};
   c.free_record = table_.next_free(record);
@@ -300,7 +350,9 @@ spi::Grant Engine::at_once(const spi::Chain& chain) noexcept {
 }
 
 std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Request& request) {
+  check_table();
   const Index record = grant_record(grant);
+  if (!held(grant)) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
   Attempt attempt;
   attempt.steps = request.plan.steps();
   attempt.owner = table_.owner_of(record);
@@ -317,11 +369,20 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
     if (!request.note.empty() && !attempt.extending) table_.set_note(attempt.record, request.note);
     table_.begin(attempt);
     Progress progress = table_.advance(attempt, !request.no_wait);
-    if (progress == Progress::blocked && !request.no_wait) progress = wait(attempt, request);
-    if (progress == Progress::granted) {
-      return granted(c, attempt.steps.front().space, attempt.record, table_.finish(attempt));
+    // Somebody who is long dead must not be waited for, nor be the reason not to wait.
+    if (progress == Progress::blocked && table_.recover()) progress = table_.advance(attempt, !request.no_wait);
+    if (request.no_wait) {
+      const Clock::time_point until = Clock::now() + longest_latch;
+      while (progress == Progress::late && Clock::now() < until) progress = table_.advance(attempt, false);
+    } else if (progress == Progress::blocked || progress == Progress::late) {
+      progress = wait(attempt, request);
     }
-    if (progress != Progress::blocked) throw failure(attempt, progress);
+    if (progress == Progress::granted) {
+      const std::int64_t fence = table_.finish(attempt);
+      if (!table_.lost()) return granted(c, attempt.steps.front().space, attempt.record, fence);
+    }
+    if (table_.lost()) throw lost_table();
+    if (progress != Progress::blocked && progress != Progress::late) throw failure(attempt, progress);
   } catch (...) {
     give_up(attempt);
     throw;
@@ -337,13 +398,14 @@ void Engine::give_up(Attempt& attempt) noexcept {
   put_back(attempt.record);
 }
 
-// Sleeps and looks again, until granted, late (still `blocked`), or failed.
+// Sleeps and looks again, until granted, out of time (still `blocked`), or failed.
 Progress Engine::wait(Attempt& attempt, const spi::Request& request) {
   std::atomic<Index> waiter{attempt.waiter};
   const auto wake = [&] { table_.tell(waiter.load()); };
   std::optional<std::stop_callback<decltype(wake)>> on_cancel;
   const bool cancellable = request.cancel != nullptr && request.cancel->stop_possible();
   if (cancellable) on_cancel.emplace(*request.cancel, wake);
+  const Watchman watchman(table_.shared() ? &watchmen_ : nullptr);
   Clock::time_point tell_at = Clock::now();
   for (;;) {
     // In this order: a cancellation after the look below finds the waiter we sleep on.
@@ -353,16 +415,22 @@ Progress Engine::wait(Attempt& attempt, const spi::Request& request) {
     }
     const Clock::time_point now = Clock::now();
     if (request.deadline && now >= *request.deadline) return Progress::blocked;
-    if (request.observer != nullptr && now >= tell_at) {
-      const nanoseconds pause = request.observer->waits(WaitingAttempt(table_, attempt));
-      tell_at = now + std::clamp<nanoseconds>(pause, std::chrono::milliseconds(1), std::chrono::hours(24 * 365));
+    if (attempt.waiter != none) {  // otherwise a stopped process keeps us from queueing: that sleeps by itself
+      if (request.observer != nullptr && now >= tell_at) {
+        const nanoseconds pause = request.observer->waits(WaitingAttempt(table_, attempt));
+        tell_at = now + std::clamp<nanoseconds>(pause, std::chrono::milliseconds(1), std::chrono::hours(24 * 365));
+      }
+      nanoseconds sleep = !table_.shared() ? look_again : watchman.on_duty() ? look_again_watchman : look_again_shared;
+      if (request.observer != nullptr) sleep = std::min<nanoseconds>(sleep, tell_at - now);
+      if (request.deadline) sleep = std::min<nanoseconds>(sleep, *request.deadline - now);
+      table_.sleep(attempt.waiter, sleep.count());
     }
-    nanoseconds sleep = look_again;
-    if (request.observer != nullptr) sleep = std::min<nanoseconds>(sleep, tell_at - now);
-    if (request.deadline) sleep = std::min<nanoseconds>(sleep, *request.deadline - now);
-    table_.sleep(attempt.waiter, sleep.count());
+    if (table_.shared()) {
+      table_.recover();
+      check_table();
+    }
     const Progress progress = table_.advance(attempt, true);
-    if (progress != Progress::blocked) return progress;
+    if (progress != Progress::blocked && progress != Progress::late) return progress;
   }
 }
 
@@ -388,30 +456,57 @@ Error Engine::failure(const Attempt& attempt, Progress progress) const {
 }
 
 void Engine::release(const spi::Grant& grant) noexcept {
-  if (!held(grant)) return;
+  const std::uint64_t word = table_.record_state_word(grant_record(grant));
+  const auto generation = static_cast<std::uint32_t>(grant.id >> 32);
+  if (word != record_word(generation, RecordState::held) && word != record_word(generation, RecordState::broken))
+    return;
+  if (table_.shared() && table_.lost()) return;  // what is there now is none of ours
   const Index record = grant_record(grant);
   const Context* const context = known_context();
-  table_.release(record, context != nullptr ? context->lane : common_lane);
+  table_.release(record, context != nullptr ? context->lane : table_.common_lane());
   put_back(record);
 }
 
-bool Engine::held(const spi::Grant& grant) const noexcept {
+bool Engine::held(const spi::Grant& grant) noexcept {
   return table_.record_state_word(grant_record(grant)) ==
-         record_word(static_cast<std::uint32_t>(grant.id >> 32), RecordState::held);
+             record_word(static_cast<std::uint32_t>(grant.id >> 32), RecordState::held) &&
+         !(table_.shared() && table_.lost());
+}
+
+bool Engine::surely_held(const spi::Grant& grant) noexcept {
+  if (table_.shared()) table_.look_for_loss();
+  return held(grant);
+}
+
+std::size_t Engine::break_locks(const spi::Plan& plan, std::string_view reason) {
+  check_table();
+  const std::size_t broken = table_.break_locks(plan.steps());
+  if (broken > 0) {
+    table_.write_log(std::to_string(broken) + (broken == 1 ? " lock" : " locks") + " on " +
+                     spi::describe(plan.steps()) + " broken: " + std::string(reason));
+  }
+  return broken;
 }
 
 spi::Grant Engine::give(const spi::Grant& grant, spi::OwnerId to) {
+  check_table();
+  if (!held(grant)) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be handed over");
   const Party who = party(context(), to);
   std::string cycle;
-  bool given = false;
+  Progress given = Progress::late;
   try {
-    given = table_.give(grant_record(grant), who.record, cycle);
+    const Clock::time_point until = Clock::now() + longest_latch;
+    while (given == Progress::late && Clock::now() < until) given = table_.give(grant_record(grant), who.record, cycle);
   } catch (...) {
     put_back(who.record);
     throw;
   }
-  if (!given) {
+  if (given != Progress::granted) {
     put_back(who.record);
+    if (given == Progress::late) {
+      throw Error(ErrorKind::timeout,
+                  "a stopped process keeps the lock table busy: the lock stays with the owner it has, try again");
+    }
     throw Error(ErrorKind::deadlock,
                 "handing the lock over would close a cycle: " + cycle + ". It stays with the owner it has");
   }

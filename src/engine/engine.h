@@ -19,7 +19,8 @@ namespace hierlock::engine {
 
 class Engine {
  public:
-  Engine(const Capacity& capacity, Owners owners);
+  Engine(const Capacity& capacity, Owners owners);    // in private memory
+  Engine(const FileOptions& options, Owners owners);  // in a file
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -30,13 +31,18 @@ class Engine {
   std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request);
   void release(const spi::Grant& grant) noexcept;
   spi::Grant give(const spi::Grant& grant, spi::OwnerId to);
-  bool held(const spi::Grant& grant) const noexcept;
+  bool held(const spi::Grant& grant) noexcept;
+  // Asks whether the table is still there, too.
+  bool surely_held(const spi::Grant& grant) noexcept;
+  std::size_t break_locks(const spi::Plan& plan, std::string_view reason);
+  int lifeline() noexcept { return table_.lifeline(); }
   spi::OwnerId make_owner(std::string_view name);
   void drop_owner(spi::OwnerId owner) noexcept;
   std::string owner_name(spi::OwnerId owner);
   std::array<std::uint64_t, 3> grants() const;
 
   const Table& table() const noexcept { return table_; }
+  Table& table() noexcept { return table_; }
 
  private:
   // What a thread has of this engine. Only its thread touches it; the counters are read by others.
@@ -65,10 +71,14 @@ class Engine {
   void give_up(Attempt& attempt) noexcept;
   spi::Grant granted(Context& context, Space space, Index record, std::int64_t fence) noexcept;
   Error failure(const Attempt& attempt, Progress progress) const;
+  void check_table();
+  Error lost_table() const;
 
   std::uint64_t id_ = 0;  // never used twice, so that a thread does not take a new engine for an old one
   const Owners owners_;
   Table table_;
+
+  std::atomic<int> watchmen_{0};  // waiting threads that look for dead processes more often than the others
 
   mutable std::mutex threads_;  // guards what follows
   std::vector<std::unique_ptr<Context>> contexts_;

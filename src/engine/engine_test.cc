@@ -135,7 +135,7 @@ TEST(Exclusion, holds_for_slots) {  // M1
 
 // More threads than lanes: the late ones count in the common lane.
 TEST(Lanes, threads_without_a_lane_of_their_own_exclude_too) {
-  constexpr int threads = lane_count + 20;
+  constexpr int threads = 128 + 20;
   Engine engine(small_table(1000, 1000), Owners::per_thread);
   std::int64_t counter = 0;
   std::barrier all(threads);

@@ -38,7 +38,7 @@ inline bool Table::matches(const Node& node, const Key& key, Index parent) const
 }
 
 inline Table::IndexView Table::index_now() const noexcept {
-  const std::uint32_t log2 = header_->index_log2.acquire();
+  const std::uint32_t log2 = index_log2();
   return {index_of(log2), (std::size_t{1} << log2) - 1, 64 - log2};
 }
 
@@ -49,8 +49,8 @@ inline Index Table::find(const IndexView& index, const Key& key, Index parent, s
     if (entry == 0) return none;
     if ((entry ^ key.hash) >> 32 != 0) continue;
     const auto node = static_cast<Index>(entry);
-    word = nodes_[node].word.acquire();  // before the comparison: its generation vouches for what was compared
-    if ((word & word::unused) == 0 && matches(nodes_[node], key, parent)) return node;
+    word = node_at(node).word.acquire();  // before the comparison: its generation vouches for what was compared
+    if ((word & word::unused) == 0 && matches(node_at(node), key, parent)) return node;
   }
   return none;
 }

@@ -1,5 +1,10 @@
-// Latch: a short mutual exclusion inside the table. One word: 0 free, 1 taken, 2 taken and somebody sleeps.
-// (Drepper, Futexes Are Tricky, mutex 3.) Every sleep is bounded and looks again, so a lost wake costs time only.
+// Latch: a short mutual exclusion inside the table. One word that names the process that has it:
+//
+//     slot of the process (31) | somebody sleeps (1)          0: free
+//
+// Every sleep is bounded and looks again, so a lost wake-up costs time only. A latch that names a process that is dead
+// (Processes::live) is taken over with one compare-and-swap; what the dead one was in the middle of is then the new
+// one's to put right. One that names a stopped process is waited for, but never longer than the caller is patient.
 #pragma once
 
 #include <cstdint>
@@ -9,31 +14,42 @@
 
 namespace hierlock::engine {
 
+class Processes;
+
+enum class Latching : std::uint8_t {
+  taken,
+  taken_over,  // from the dead: what it guards may be half changed
+  late,        // not taken: somebody else has it, for longer than the patience
+};
+
 class Latch {
  public:
-  void lock() noexcept {
-    std::uint32_t seen = 0;
-    if (word_.cas(seen, 1)) return;
-    lock_slowly();
-  }
-  void unlock() noexcept {
-    if (word_.exchange(0) == 2) futex_wake(word_, 1);
-  }
+  static constexpr std::int64_t for_ever = INT64_MAX;
+
+  Latching lock(Processes& processes, std::int64_t patience = for_ever) noexcept;
+  void unlock(const Processes& processes) noexcept;
+  bool names(std::uint32_t slot) const noexcept { return word_.ordered() >> 1 == slot; }
 
  private:
-  void lock_slowly() noexcept {
-    for (int i = 0; i < spins; ++i) {
-      std::uint32_t seen = word_.relaxed();
-      if (seen == 0 && word_.cas(seen, 1)) return;
-      pause();
-    }
-    while (word_.exchange(2) != 0) futex_wait(word_, 2, look_again);
-  }
-
-  static constexpr int spins = 100;
-  static constexpr std::int64_t look_again = 50'000'000;  // ns
+  Latching lock_slowly(Processes& processes, std::int64_t patience) noexcept;
 
   Cell<std::uint32_t> word_;
 };
+
+}  // namespace hierlock::engine
+
+#include "engine/processes.h"
+
+namespace hierlock::engine {
+
+inline Latching Latch::lock(Processes& processes, std::int64_t patience) noexcept {
+  std::uint32_t seen = 0;
+  if (word_.cas(seen, processes.self_slot() << 1)) return Latching::taken;
+  return lock_slowly(processes, patience);
+}
+
+inline void Latch::unlock(const Processes& processes) noexcept {
+  if ((word_.exchange(0) & 1) != 0) futex_wake(word_, 1, processes.reach());
+}
 
 }  // namespace hierlock::engine

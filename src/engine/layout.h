@@ -4,9 +4,16 @@
 //   nodes      one per path prefix, name or slots name that is or was locked; found through the hash index
 //   records    one per lock (handle), belonging to an owner; says which nodes it holds and how
 //   owners     who holds and waits
+//   processes  who shares the table (processes.h)
 //   tallies    per lane (roughly: per thread) and shared node: how many records of that lane hold it in IS, IX, S
 //   stripes    a latch, and the waiters of the nodes that fall into the stripe
-//   blocks     text longer than a node has room for, notes, names, and the steps of locks on many targets
+//   blocks     notes, names, and the steps of locks on many targets
+//   texts      what a node has no room for of a long segment
+//
+// Whose an entry is. Records, owners and blocks belong to processes, 64 at a time: one word per chunk names the
+// process, and inside its chunks a process keeps its own accounts, in private memory. Lanes belong to processes, too.
+// So what a dead process leaves behind is found by these words alone. Nodes, texts and the numbers of tallies belong to
+// the table and are given out under index_latch; what of them is in use follows from the nodes.
 //
 // What decides who holds a node:
 //   X       the node's word names the record. One compare-and-swap takes it, one gives it back.
@@ -22,6 +29,7 @@
 
 #include "engine/cell.h"
 #include "engine/latch.h"
+#include "engine/processes.h"
 
 namespace hierlock::engine {
 
@@ -30,7 +38,7 @@ using Index = std::uint32_t;
 inline constexpr Index none = 0;
 inline constexpr std::size_t line = 64;  // bytes of a cache line; every pool's entry is one
 inline constexpr unsigned stripe_count = 64;
-inline constexpr unsigned lane_count = 128;
+inline constexpr unsigned most_lanes = 1024;
 
 // A node's word:   generation (32) | flags (6) | record that holds it in X (26)
 //
@@ -62,11 +70,9 @@ struct Tally {
   static constexpr std::uint64_t unit(Mode mode) noexcept { return mode == Mode::IX ? std::uint64_t{1} << 32 : 1; }
 };
 
-inline constexpr std::uint32_t common_lane = 0;  // for threads that came too late for one of their own, or only release
-
 struct alignas(line) Lane {
-  Cell<std::int64_t> last_fence;  // the highest that was minted in this lane
-  Cell<std::uint32_t> users;
+  Cell<std::int64_t> last_fence;  // the highest that was minted in this lane, whoever had it; never goes down
+  Cell<ProcessRef> process;       // whose lane it is; 0: nobody's, and all its tallies are zero
 };
 
 // What a node is, beside its text: length (16) | level (8) | space (8).
@@ -86,14 +92,19 @@ struct alignas(line) Node {
   Cell<std::uint64_t> text[inline_text / 8];  // the segment's first bytes, padded with zeros
   Cell<Index> parent;                         // while free: the next free node
   Cell<std::uint32_t> meta;
-  Cell<Index> tally;             // where the lanes count this node; given on first sharing, kept for good
-  Cell<Index> more;              // blocks with the rest of a long segment
+  Cell<Index> tally;             // where the lanes count this node; given before it is first shared, kept for good
+  Cell<Index> more;              // texts with the rest of a long segment
   Cell<std::uint32_t> children;  // nodes below it: it is not reused before they are
   Cell<std::uint32_t> slots;     // capacity of a slots node, as its present holders and waiters understand it
 };
 static_assert(sizeof(Node) == line);
 
-enum class RecordState : std::uint32_t { free, taking, held };
+enum class RecordState : std::uint32_t {
+  free,
+  taking,
+  held,
+  broken,  // taken away by an operator: only the intentions on ancestors are left, until its owner lets go
+};
 
 // A record's word: generation (32) | state (32). A handle carries the generation, so a stale handle is noticed.
 constexpr std::uint64_t record_word(std::uint32_t generation, RecordState state) {
@@ -116,6 +127,7 @@ struct alignas(line) Record {
   Cell<Index> steps;         // many: blocks of steps; then `node` means nothing
   Cell<Index> note;          // blocks
   Cell<std::uint32_t> mode;  // one path: the mode `node` is held in
+  Cell<ProcessRef> process;  // its owner's
 };
 static_assert(sizeof(Record) == line);
 
@@ -135,6 +147,8 @@ struct alignas(line) Block {
 };
 static_assert(sizeof(Block) == line);
 
+inline constexpr Index chunk_size = 64;  // entries that a process takes at a time
+
 enum class OwnerKind : std::uint32_t {
   thread,  // acts alone
   handle,  // owns one lock, and goes with it
@@ -149,10 +163,9 @@ struct alignas(line) OwnerSlot {
   Cell<Index> returned;      // free records: a stack that anybody pushes to and one party at a time pops from
   Cell<Index> name;          // blocks
   Cell<Index> next_free;
-  Cell<std::int32_t> process;
+  Cell<ProcessRef> process;
   Cell<std::int32_t> thread;
   Cell<std::uint32_t> kind;
-  Latch latch;  // of a crowd: who pops from `returned`
 };
 static_assert(sizeof(OwnerSlot) == line);
 
@@ -171,6 +184,7 @@ struct alignas(line) Waiter {
   Cell<Index> wanted;  // blocks: the whole request as text
   Cell<std::uint32_t> mode;
   Cell<std::uint32_t> entangled;  // its owner holds something outside the canonical order, see wait_graph.cc
+  Cell<ProcessRef> process;
 };
 static_assert(sizeof(Waiter) == line);
 
@@ -180,27 +194,48 @@ struct alignas(line) Stripe {
   Cell<std::uint64_t> tickets;
 };
 
-// A pool's bookkeeping. `next` is the first entry never used, `free` a list through a field of the entry.
+// Entries of the table itself, given out under index_latch. `next` is the first entry never used, `free` a list through
+// a field of the entry.
 struct Pool {
   Cell<Index> next;
   Cell<Index> free;
-  Cell<std::uint32_t> capacity;
 };
 
+// Entries of processes, in chunks. A chunk is taken by a compare-and-swap of the word that names its process.
+struct ChunkPool {
+  Cell<Index> next;  // no chunk at or above this was ever used
+  Cell<Index> hint;  // probably no chunk below this is free
+};
+
+// What happened to the table, for people. A ring; each entry is written by one process, and torn only if that dies.
+struct alignas(line) LogEntry {
+  static constexpr std::size_t words = 30;
+  Cell<std::uint64_t> ticket;  // the number of the entry, written last
+  Cell<std::int64_t> when;     // nanoseconds of the wall clock
+  Cell<std::uint64_t> text[words];
+};
+inline constexpr std::size_t log_size = 64;
+
 struct Header {
-  Cell<std::int64_t> fence_floor;        // no fence of a node that was reused is higher; guarded by index_latch
-  Cell<std::uint64_t> index_multiplier;  // odd, random: where keys fall is not known to those who choose them
-  Cell<std::uint32_t> index_log2;        // size of the hash index in use
-  Cell<std::uint32_t> index_entries;     // guarded by index_latch
-  Cell<Index> sweep_hand;                // guarded by index_latch
-  Cell<std::uint32_t> lanes_used;        // lanes at and above this were never used; guarded by pool_latch, only rises
-  Cell<std::uint32_t> entangled;         // waiters that may be part of a cycle
-  // Order of latches: index_latch, then stripes in ascending order, then an owner's latch, then pool_latch.
-  alignas(line) Latch index_latch;  // creating and reusing nodes, growing the index
-  alignas(line) Latch pool_latch;   // the pools below
-  Pool nodes, records, owners, blocks, tallies;
-  Lane lanes[lane_count];
+  Cell<std::int64_t> fence_floor;      // no fence of a node that was reused is higher; guarded by index_latch
+  Cell<std::uint32_t> index_log2;      // size of the hash index in use
+  Cell<std::uint32_t> index_entries;   // guarded by index_latch
+  Cell<Index> sweep_hand;              // guarded by index_latch
+  Cell<std::uint32_t> lanes_used;      // lanes at and above this were never used; only rises
+  Cell<std::uint32_t> processes_used;  // slots at and above this were never used; only rises
+  Cell<std::int64_t> next_watch;       // coarse_time() at which somebody who waits looks for the dead again
+  Cell<std::uint64_t> log_next;
+  // Order of latches: recovery_latch, index_latch, then stripes in ascending order.
+  alignas(line) Latch recovery_latch;  // who collects; guards nothing that matters, so that two do not do it at once
+  alignas(line) Latch index_latch;     // creating and reusing nodes, growing the index, and the pools of the next line
+  alignas(line) Pool nodes;
+  Pool texts, tallies;
+  alignas(line) ChunkPool records;
+  ChunkPool owners, blocks;
+  Lane lanes[most_lanes];
   Stripe stripes[stripe_count];
+  ProcessSlot processes[process_count];
+  LogEntry log[log_size];
 };
 
 }  // namespace hierlock::engine

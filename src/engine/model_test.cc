@@ -167,7 +167,7 @@ class Player {
       owners_.push_back(
           table_->make_owner("owner " + std::to_string(i), crowd(i) ? OwnerKind::crowd : OwnerKind::thread));
     }
-    lanes_ = {table_->enter_lane(), table_->enter_lane(), common_lane};
+    lanes_ = {table_->enter_lane(), table_->enter_lane(), table_->common_lane()};
   }
 
   void run(int steps) {
@@ -242,8 +242,8 @@ class Player {
     prepare(*item, false);
     items_.push_back(std::move(item));
     Item& fresh = *items_.back();
-    if (fresh.targets.size() == 1 && fresh.targets[0].space() != Space::slots && fresh.attempt->lane != common_lane &&
-        below(2) == 0) {
+    if (fresh.targets.size() == 1 && fresh.targets[0].space() != Space::slots &&
+        fresh.attempt->lane != table_->common_lane() && below(2) == 0) {
       // It may decline whenever it likes, but what it grants must be right.
       if (const std::int64_t fence =
               table_->take_at_once(spi::Chain::of(fresh.targets[0]), fresh.record, fresh.attempt->lane);
@@ -431,7 +431,7 @@ class Player {
     const bool stuck = after.somebody_is_stuck();
     const Index record = table_->take_record(owners_[static_cast<std::size_t>(to)]);
     std::string cycle;
-    const bool done = table_->give(item.record, record, cycle);
+    const bool done = table_->give(item.record, record, cycle) == Progress::granted;
     ASSERT_EQ(done, !stuck) << describe(item) << " to owner " << to << "\ncycle: " << cycle;
     if (done) {
       table_->return_record(item.record);

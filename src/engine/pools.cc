@@ -1,17 +1,12 @@
-// Pools: where nodes, records, owners, blocks and tallies come from, and the text in blocks. Guarded by pool_latch.
-#include <sys/random.h>
+// Pools: where records, owners and blocks come from, chunk by chunk; the text in blocks; lanes and tallies.
+//
+// A process keeps the accounts of its own chunks in private memory (own_records_, …), guarded by pool_mutex_.
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
-#include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <new>
-
-#include <hierlock/error.h>
 
 #include "engine/table.h"
 #include "plan/text.h"
@@ -20,156 +15,158 @@ namespace hierlock::engine {
 
 namespace {
 
-constexpr std::size_t growth = 4096;        // entries of a pool made usable at a time
-constexpr std::size_t tally_growth = 4096;  // 64 KiB of each lane
-constexpr std::size_t page = 65'536;        // a multiple of every page size we know
-
 constexpr std::size_t longest_note = 255;  // bytes kept of a note or an owner's name
-
-Error no_memory() {
-  return {ErrorKind::exhausted,
-          "no memory for a lock table: close Lockers that are not needed; each takes memory and mappings "
-          "(vm.max_map_count)",
-          errno};
-}
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
+// The name of a process in an array of them, one per chunk.
+constexpr Index chunks_per_commit = growth / chunk_size;
+constexpr Index owners_per_commit = 1024;
+
+void raise(Cell<Index>& cell, Index at_least) noexcept {
+  for (Index seen = cell.ordered(); seen < at_least && !cell.cas(seen, at_least);) {
+  }
+}
+
 }  // namespace
 
-std::int64_t coarse_time() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+Cell<ProcessRef>& Table::chunk_owner(const Area& area, Index chunk) const noexcept {
+  return reinterpret_cast<Cell<ProcessRef>*>(region_->base() + area.owners)[chunk < area.chunks ? chunk : 0];
 }
 
-Capacity Capacity::for_locks(std::uint64_t locks) {
-  // A lock on a path of its own needs a record and up to three nodes in the usual schema. An owner keeps the records of
-  // the most locks it ever held at once, so there are more of them than locks. All of this is addresses, not memory.
-  const auto bounded = [](std::uint64_t wanted, std::uint64_t most) {
-    return static_cast<std::uint32_t>(std::min(wanted, most));
-  };
-  Capacity c;
-  c.records = bounded(4 * locks + 4096, word::holder - 1);
-  c.nodes = bounded(3 * locks + 64, std::uint64_t{1} << 26);
-  c.owners = bounded(locks + 1024, std::uint64_t{1} << 25);
-  c.blocks = bounded(4 * locks + 1024, std::uint64_t{1} << 26);
-  c.tallies = static_cast<std::uint32_t>(round_up(bounded(2 * locks + 64, std::uint64_t{1} << 23), tally_growth));
-  c.waiters_per_stripe = 16'384;
-  c.idle_nodes = 262'144;
-  return c;
-}
-
-Table::Offsets Table::lay_out(const Capacity& c) {
-  Offsets at{};
-  std::size_t end = 0;
-  const auto next = [&](std::size_t bytes) {
-    const std::size_t here = end;
-    end = round_up(end + bytes, page);
-    return here;
-  };
-  const std::size_t largest_index = std::bit_ceil(std::size_t{c.nodes} * 2);
-  at.header = next(sizeof(Header));
-  at.index = next(std::max(2 * largest_index, 2 * first_index_size) * sizeof(std::uint64_t));
-  at.nodes = next((std::size_t{c.nodes} + growth) * line);
-  at.records = next((std::size_t{c.records} + growth) * line);
-  at.owners = next((std::size_t{c.owners} + growth) * line);
-  at.blocks = next((std::size_t{c.blocks} + growth) * line);
-  at.waiters = next(std::size_t{stripe_count} * c.waiters_per_stripe * line);
-  at.tallies = next(std::size_t{lane_count} * c.tallies * sizeof(Tally));
-  at.end = end;
-  return at;
-}
-
-Table::Table(const Capacity& capacity) : capacity_(capacity), at_(lay_out(capacity)), region_(at_.end) {
-  std::byte* const base = region_.base();
-  header_ = reinterpret_cast<Header*>(base + at_.header);
-  index_ = reinterpret_cast<Cell<std::uint64_t>*>(base + at_.index);
-  nodes_ = reinterpret_cast<Node*>(base + at_.nodes);
-  records_ = reinterpret_cast<Record*>(base + at_.records);
-  owners_ = reinterpret_cast<OwnerSlot*>(base + at_.owners);
-  blocks_ = reinterpret_cast<Block*>(base + at_.blocks);
-  waiters_ = reinterpret_cast<Waiter*>(base + at_.waiters);
-  tallies_ = reinterpret_cast<Tally*>(base + at_.tallies);
-
-  // Waiters are made usable at once: addresses only, a page is used when somebody waits on it.
-  const bool ready = region_.commit(at_.header, sizeof(Header)) &&
-                     region_.commit(at_.index, first_index_size * sizeof(std::uint64_t)) &&
-                     region_.commit(at_.waiters, std::size_t{stripe_count} * capacity_.waiters_per_stripe * line);
-  if (!ready) throw no_memory();
-
-  timespec wall{};
-  clock_gettime(CLOCK_REALTIME, &wall);
-  header_->fence_floor.set(std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec);
-  header_->index_log2.set(std::bit_width(first_index_size) - 1);
-  std::uint64_t random = 0;
-  if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) {
-    random = static_cast<std::uint64_t>(wall.tv_nsec) * 0x9E3779B97F4A7C15u;
+// One word decides whose a chunk is. Dying after it was taken leaves a chunk that collect() finds; dying before leaves
+// nothing.
+std::optional<Index> Table::claim_chunk(ChunkPool& pool, const Area& area) noexcept {
+  for (const bool from_the_first : {false, true}) {
+    Index hint = from_the_first ? 0 : std::min(pool.hint.ordered(), area.chunks);
+    const Index begin = hint;
+    for (Index chunk = begin; chunk < area.chunks; ++chunk) {
+      const Index next = pool.next.ordered();
+      const bool fresh = chunk >= next;
+      if (fresh && (chunk > next || (chunk % owners_per_commit == 0 &&
+                                     !region_->commit(area.owners + std::size_t{chunk} * sizeof(ProcessRef),
+                                                      owners_per_commit * sizeof(ProcessRef))))) {
+        break;
+      }
+      ProcessRef nobody = 0;
+      Cell<ProcessRef>& owner = chunk_owner(area, chunk);
+      if (owner.relaxed() != 0 || !owner.cas(nobody, processes_.self())) continue;
+      if (fresh && chunk % chunks_per_commit == 0 &&
+          !region_->commit(area.entries + std::size_t{chunk} * chunk_size * line, growth * line)) {
+        owner.set(0);
+        return std::nullopt;
+      }
+      if (fresh) raise(pool.next, chunk + 1);
+      if (!from_the_first) pool.hint.cas(hint, chunk + 1);
+      return chunk;
+    }
+    if (begin == 0) break;
   }
-  header_->index_multiplier.set(random | 1);
-  index_multiplier_ = header_->index_multiplier.relaxed();
-  const auto prepare = [](Pool& pool, std::uint32_t size) {
-    pool.next.set(1);
-    pool.capacity.set(size);
-  };
-  prepare(header_->nodes, capacity_.nodes);
-  prepare(header_->records, capacity_.records);
-  prepare(header_->owners, capacity_.owners);
-  prepare(header_->blocks, capacity_.blocks);
-  prepare(header_->tallies, capacity_.tallies);
-  header_->lanes_used.set(common_lane + 1);
-  if (!region_.commit(at_.nodes, growth * line) || !region_.commit(at_.records, growth * line) ||
-      !region_.commit(at_.owners, growth * line) || !region_.commit(at_.blocks, growth * line) ||
-      !region_.commit(at_.tallies, tally_growth * sizeof(Tally))) {
-    throw no_memory();
+  return std::nullopt;
+}
+
+void Table::free_chunk(ChunkPool& pool, const Area& area, Index chunk) noexcept {
+  chunk_owner(area, chunk).exchange(0);
+  for (Index seen = pool.hint.ordered(); chunk < seen && !pool.hint.cas(seen, chunk);) {
   }
 }
 
-Index Table::pool_take(Pool& pool, std::size_t offset, Cell<Index>* (*link)(Table&, Index)) {
-  const std::lock_guard guard(header_->pool_latch);
-  if (const Index free = pool.free.relaxed(); free != none) {
-    pool.free.set(link(*this, free)->relaxed());
-    return free;
+// With pool_mutex_ held.
+Index Table::take_entry(OwnPool& own, ChunkPool& pool, const Area& area, Cell<Index>& (*link)(const Table&, Index)) {
+  if (own.free != none) {
+    const Index entry = own.free;
+    own.free = link(*this, entry).relaxed();
+    --own.idle;
+    return entry;
   }
-  const Index fresh = pool.next.relaxed();
-  if (fresh > pool.capacity.relaxed()) return none;
-  if (fresh % growth == 0 && !region_.commit(offset + std::size_t{fresh} * line, growth * line)) return none;
-  pool.next.set(fresh + 1);
-  return fresh;
+  if (own.next == own.end) {
+    const std::optional<Index> chunk = claim_chunk(pool, area);
+    if (!chunk) return none;
+    own.next = std::max<Index>(*chunk * chunk_size, 1);  // 0 is nobody
+    own.end = (*chunk + 1) * chunk_size;
+  }
+  ++own.handed_out;
+  return own.next++;
 }
 
 // --- blocks and text -------------------------------------------------------------------------------------
 
 Index Table::take_block() {
-  const Index block = pool_take(header_->blocks, at_.blocks, [](Table& t, Index i) { return &t.blocks_[i].next; });
-  if (block == none) return none;
-  Block& b = blocks_[block];
-  for (auto& w : b.word) w.set(0);
-  b.next.set(none);
-  b.used.set(0);
+  const std::lock_guard guard(pool_mutex_);
+  const Index block = take_entry(own_blocks_, header_->blocks, at_.blocks,
+                                 [](const Table& t, Index i) -> Cell<Index>& { return t.block_at(i).next; });
+  if (block != none) clear_block(block_at(block));
   return block;
 }
 
+void Table::clear_block(Block& block) noexcept {
+  for (auto& w : block.word) {
+    if (w.relaxed() != 0) w.set(0);
+  }
+  block.next.set(none);
+  block.used.set(0);
+}
+
+// They are this process's own. One that is stood on by a walk of somebody else's may be read on: see any_hold.
 void Table::free_blocks(Index first) noexcept {
   if (first == none) return;
+  const std::lock_guard guard(pool_mutex_);
   Index last = first;
-  while (blocks_[last].next.relaxed() != none) last = blocks_[last].next.relaxed();
-  const std::lock_guard guard(header_->pool_latch);
-  blocks_[last].next.set(header_->blocks.free.relaxed());
-  header_->blocks.free.set(first);
+  Index count = 1;
+  for (; block_at(last).next.relaxed() != none && count < capacity_.blocks; ++count)
+    last = block_at(last).next.relaxed();
+  block_at(last).next.set(own_blocks_.free);
+  own_blocks_.free = first;
+  own_blocks_.idle += count;
+}
+
+// Under index_latch: the text belongs to the table.
+Index Table::take_text() {
+  Pool& pool = header_->texts;
+  Index text = pool.free.relaxed();
+  if (text != none) {
+    pool.free.set(text_at(text).next.relaxed());
+  } else {
+    text = pool.next.relaxed();
+    if (text >= capacity_.texts) return none;
+    if (text % growth == 0 && !region_->commit(at_.texts + std::size_t{text} * line, growth * line)) return none;
+    pool.next.set(text + 1);
+  }
+  clear_block(text_at(text));
+  return text;
+}
+
+void Table::free_texts(Index first) noexcept {
+  if (first == none) return;
+  Index last = first;
+  for (Index i = 0; text_at(last).next.relaxed() != none && i < max_name_bytes; ++i)
+    last = text_at(last).next.relaxed();
+  text_at(last).next.set(header_->texts.free.relaxed());
+  header_->texts.free.set(first);
 }
 
 Index Table::write_text(std::string_view text) {
+  return write(
+      text, blocks_, [this] { return take_block(); }, [this](Index first) { free_blocks(first); });
+}
+
+Index Table::write_long_segment(std::string_view text) {
+  return write(
+      text, texts_, [this] { return take_text(); }, [this](Index first) { free_texts(first); });
+}
+
+template <class Take, class Free>
+Index Table::write(std::string_view text, Block* pool, Take take, Free give_back) {
   constexpr std::size_t room = Block::words * 8;
   Index first = none;
   Index previous = none;
   while (!text.empty()) {
-    const Index index = take_block();
+    const Index index = take();
     if (index == none) {
-      free_blocks(first);
+      give_back(first);
       return none;
     }
-    Block& block = blocks_[index];
+    Block& block = pool[index];
     block.used.set(static_cast<std::uint32_t>(text.size()));
     const std::string_view part = text.substr(0, room);
     for (std::size_t i = 0; i < part.size(); i += 8) {
@@ -181,7 +178,7 @@ Index Table::write_text(std::string_view text) {
     if (previous == none) {
       first = index;
     } else {
-      blocks_[previous].next.set(index);
+      pool[previous].next.set(index);
     }
     previous = index;
   }
@@ -189,18 +186,29 @@ Index Table::write_text(std::string_view text) {
 }
 
 std::string Table::read_text(Index first) const {
+  return read(first, [this](Index i) -> const Block& { return block_at(i); });
+}
+
+std::string Table::read_long_segment(Index first) const {
+  return read(first, [this](Index i) -> const Block& { return text_at(i); });
+}
+
+template <class At>
+std::string Table::read(Index first, At at) {
   constexpr std::size_t room = Block::words * 8;
   constexpr std::size_t most = max_name_bytes / room + 2;
   std::string text;
   Index index = first;
-  for (std::size_t i = 0; index != none && i < most; ++i, index = blocks_[index].next.acquire()) {
-    const std::size_t size = std::min<std::size_t>(room, blocks_[index].used.acquire());
+  for (std::size_t i = 0; index != none && i < most; ++i) {
+    const Block& block = at(index);
+    const std::size_t size = std::min<std::size_t>(room, block.used.acquire());
     char bytes[room];
     for (std::size_t w = 0; w < Block::words; ++w) {
-      const std::uint64_t word = blocks_[index].word[w].acquire();
+      const std::uint64_t word = block.word[w].acquire();
       std::memcpy(bytes + w * 8, &word, 8);
     }
     text.append(bytes, size);
+    index = block.next.acquire();
   }
   return text;
 }
@@ -208,11 +216,16 @@ std::string Table::read_text(Index first) const {
 // --- owners and records ----------------------------------------------------------------------------------
 
 Index Table::make_owner(std::string_view name, OwnerKind kind) {
-  const Index owner = pool_take(header_->owners, at_.owners, [](Table& t, Index i) { return &t.owners_[i].next_free; });
+  Index owner = none;
+  {
+    const std::lock_guard guard(pool_mutex_);
+    owner = take_entry(own_owners_, header_->owners, at_.owners,
+                       [](const Table& t, Index i) -> Cell<Index>& { return t.owner_at(i).next_free; });
+  }
   if (owner == none) return none;
-  OwnerSlot& slot = owners_[owner];
+  OwnerSlot& slot = owner_at(owner);
   slot.name.set(write_text(plan::cut_short(name, longest_note)));
-  slot.process.set(getpid());
+  slot.process.set(processes_.self());
   slot.thread.set(static_cast<std::int32_t>(syscall(SYS_gettid)));
   slot.kind.set(static_cast<std::uint32_t>(kind));
   slot.word.set(((slot.word.relaxed() >> 32) + 1) << 32 | static_cast<std::uint32_t>(OwnerState::live));
@@ -220,14 +233,16 @@ Index Table::make_owner(std::string_view name, OwnerKind kind) {
 }
 
 bool Table::owner_holds_anything(Index owner) const {
-  for (Index r = owners_[owner].records.acquire(); r != none; r = records_[r].next_of_owner.acquire()) {
-    if (record_state(records_[r].word.acquire()) != RecordState::free) return true;
+  Index walked = 0;
+  for (Index r = owner_at(owner).records.acquire(); r != none && ++walked < capacity_.records;
+       r = record_at(r).next_of_owner.acquire()) {
+    if (record_state(record_at(r).word.acquire()) != RecordState::free) return true;
   }
   return false;
 }
 
 void Table::retire_owner(Index owner) noexcept {
-  OwnerSlot& slot = owners_[owner];
+  OwnerSlot& slot = owner_at(owner);
   std::uint64_t live = slot.word.ordered();
   if (static_cast<OwnerState>(live & 0xFFFFFFFF) == OwnerState::live) {
     slot.word.cas(live, (live >> 32) << 32 | static_cast<std::uint32_t>(OwnerState::retired));
@@ -238,84 +253,99 @@ void Table::retire_owner(Index owner) noexcept {
   if (static_cast<OwnerState>(retired & 0xFFFFFFFF) != OwnerState::retired) return;
   if (!slot.word.cas(retired, (retired >> 32) << 32 | static_cast<std::uint32_t>(OwnerState::free))) return;
   free_blocks(slot.name.exchange(none));
-  const std::lock_guard guard(header_->pool_latch);
-  slot.next_free.set(header_->owners.free.relaxed());
-  header_->owners.free.set(owner);
+  const std::lock_guard guard(pool_mutex_);
+  slot.next_free.set(own_owners_.free);
+  own_owners_.free = owner;
+  ++own_owners_.idle;
 }
 
 Index Table::take_record(Index owner) {
-  OwnerSlot& slot = owners_[owner];
-  const bool crowd = owner_kind(owner) == OwnerKind::crowd;
-  if (crowd) slot.latch.lock();
+  OwnerSlot& slot = owner_at(owner);
+  std::unique_lock guard(pool_mutex_, std::defer_lock);
+  if (owner_kind(owner) == OwnerKind::crowd) guard.lock();
   // Pushing by anybody and popping by one at a time needs no counter against reuse: a popped record is not pushed
   // again before this pop is over.
   Index record = slot.returned.acquire();
-  while (record != none && !slot.returned.cas(record, records_[record].next_free.relaxed())) {
+  while (record != none && !slot.returned.cas(record, record_at(record).next_free.relaxed())) {
   }
-  if (record == none) {
-    record = pool_take(header_->records, at_.records, [](Table& t, Index i) { return &t.records_[i].next_free; });
-    if (record != none) {
-      records_[record].owner.set(owner);
-      Index head = slot.records.relaxed();
-      do {
-        records_[record].next_of_owner.set(head);
-      } while (!slot.records.cas(head, record));
-    }
-  }
-  if (crowd) slot.latch.unlock();
+  if (record != none) return record;
+  if (!guard.owns_lock()) guard.lock();
+  record = take_entry(own_records_, header_->records, at_.records,
+                      [](const Table& t, Index i) -> Cell<Index>& { return t.record_at(i).next_free; });
+  if (record == none) return none;
+  record_at(record).owner.set(owner);
+  record_at(record).process.set(processes_.self());
+  Index head = slot.records.relaxed();
+  do {
+    record_at(record).next_of_owner.set(head);
+  } while (!slot.records.cas(head, record));
   return record;
 }
 
 void Table::return_record(Index record) noexcept {
-  const Index owner = records_[record].owner.relaxed();
-  OwnerSlot& slot = owners_[owner];
+  const Index owner = record_at(record).owner.relaxed();
+  OwnerSlot& slot = owner_at(owner);
   Index head = slot.returned.relaxed();
   do {
-    records_[record].next_free.set(head);
+    record_at(record).next_free.set(head);
   } while (!slot.returned.cas(head, record));
   if (static_cast<OwnerState>(slot.word.ordered() & 0xFFFFFFFF) == OwnerState::retired) retire_owner(owner);
 }
 
 void Table::set_note(Index record, std::string_view note) {
-  records_[record].note.set(write_text(plan::cut_short(note, longest_note)));
+  record_at(record).note.set(write_text(plan::cut_short(note, longest_note)));
 }
 
 // --- lanes and tallies -----------------------------------------------------------------------------------
 
 std::uint32_t Table::enter_lane() noexcept {
-  const std::lock_guard guard(header_->pool_latch);
-  const std::uint32_t used = header_->lanes_used.relaxed();
-  for (std::uint32_t lane = common_lane + 1; lane < used; ++lane) {
-    if (header_->lanes[lane].users.relaxed() != 0) continue;
-    header_->lanes[lane].users.set(1);
+  {
+    const std::lock_guard guard(pool_mutex_);
+    if (!idle_lanes_.empty()) {
+      const std::uint32_t lane = idle_lanes_.back();
+      idle_lanes_.pop_back();
+      return lane;
+    }
+  }
+  return claim_lane(patience_).value_or(common_lane_);
+}
+
+// It stays this process's: what was counted in it may still be held.
+void Table::leave_lane(std::uint32_t lane) noexcept {
+  if (lane == common_lane_) return;
+  const std::lock_guard guard(pool_mutex_);
+  idle_lanes_.push_back(lane);  // there is room: join() made it
+}
+
+// Under index_latch, because lanes and tallies together decide what memory is needed.
+std::optional<std::uint32_t> Table::claim_lane(std::int64_t patience) noexcept {
+  const IndexGuard guard(*this, patience);
+  if (!guard.taken()) return std::nullopt;
+  const std::uint32_t tallies = std::min(header_->tallies.next.relaxed(), capacity_.tallies);
+  for (std::uint32_t lane = 0; lane < capacity_.lanes; ++lane) {
+    if (header_->lanes[lane].process.ordered() != 0) continue;
+    const std::size_t offset = at_.tallies + std::size_t{lane} * capacity_.tallies * sizeof(Tally);
+    if (!region_->commit(offset, round_up(tallies, tally_growth) * sizeof(Tally))) return std::nullopt;
+    ProcessRef nobody = 0;
+    if (!header_->lanes[lane].process.cas(nobody, processes_.self())) continue;
+    raise(header_->lanes_used, lane + 1);  // ordered: a writer that misses this lane is seen by its user (I2)
     return lane;
   }
-  const std::size_t bytes = round_up(header_->tallies.next.relaxed(), tally_growth) * sizeof(Tally);
-  const std::size_t offset = at_.tallies + std::size_t{used} * capacity_.tallies * sizeof(Tally);
-  if (used == lane_count || !region_.commit(offset, bytes)) return common_lane;
-  header_->lanes[used].users.set(1);
-  header_->lanes_used.exchange(used + 1);  // ordered: a writer that misses this lane is seen by its user (I2)
-  return used;
+  return std::nullopt;
 }
 
-void Table::leave_lane(std::uint32_t lane) noexcept {
-  if (lane == common_lane) return;
-  const std::lock_guard guard(header_->pool_latch);
-  header_->lanes[lane].users.set(0);
-}
-
+// Under index_latch. The node first: if this process dies between the two, rebuild() counts again.
 bool Table::give_tally(Node& node) {
-  const std::lock_guard guard(header_->pool_latch);
   const Index fresh = header_->tallies.next.relaxed();
   if (fresh >= capacity_.tallies) return false;
   if (fresh % tally_growth == 0) {
-    for (std::uint32_t lane = 0; lane < header_->lanes_used.relaxed(); ++lane) {
+    for (std::uint32_t lane = 0; lane < lanes_used(); ++lane) {
       const std::size_t offset = at_.tallies + (std::size_t{lane} * capacity_.tallies + fresh) * sizeof(Tally);
-      if (!region_.commit(offset, tally_growth * sizeof(Tally))) return false;
+      if (!region_->commit(offset, tally_growth * sizeof(Tally))) return false;
     }
   }
-  header_->tallies.next.set(fresh + 1);
   node.tally.set(fresh);
+  header_->tallies.next.set(fresh + 1);
   return true;
 }
 

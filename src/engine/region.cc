@@ -1,9 +1,13 @@
 #include "engine/region.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <mutex>
 #include <string>
 
 #include <hierlock/error.h>
@@ -17,35 +21,118 @@ std::size_t page_size() {
   return size;
 }
 
-}  // namespace
-
-Region::Region(std::size_t bytes) : size_((bytes + page_size() - 1) / page_size() * page_size()) {
-  // PROT_NONE costs nothing, also where the kernel is told not to overcommit; commit() makes pages writable.
-  void* address = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+std::byte* reserve(std::size_t bytes, int protection, int flags, int file) {
+  void* const address = mmap(nullptr, bytes, protection, flags, file, 0);
   if (address == MAP_FAILED) {
     const int error = errno;
     throw Error(
         ErrorKind::exhausted,
-        "cannot reserve " + std::to_string(size_ >> 20) +
+        "cannot reserve " + std::to_string(bytes >> 20) +
             " MiB of addresses for the lock table: raise the limit (ulimit -v) or open with a smaller max_locks",
         error);
   }
-  base_ = static_cast<std::byte*>(address);
+  return static_cast<std::byte*>(address);
 }
 
-Region::~Region() { munmap(base_, size_); }
+// Somebody may cut the file short while it is mapped. The kernel's answer to touching what is gone is SIGBUS, so there
+// is a handler: it puts private zeros in the place of the whole table, which then says of itself that it is lost. A
+// signal that is not about a table goes where it went before.
+struct Mapped {
+  std::atomic<std::byte*> base{nullptr};
+  std::atomic<std::size_t> size{0};
+  std::atomic<std::atomic<bool>*> torn{nullptr};
+};
+std::array<Mapped, 4096> mapped;
+std::mutex mapped_mutex;
+struct sigaction before;
+
+void on_bus_error(int signal, siginfo_t* info, void* context) {
+  const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  for (Mapped& m : mapped) {
+    std::byte* const base = m.base.load();
+    const auto begin = reinterpret_cast<std::uintptr_t>(base);
+    if (base == nullptr || address < begin || address >= begin + m.size.load()) continue;
+    const int error = errno;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (mmap(base, m.size.load(), PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED) break;
+    if (std::atomic<bool>* const torn = m.torn.load(); torn != nullptr) torn->store(true);
+    errno = error;
+    return;
+  }
+  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
+    before.sa_sigaction(signal, info, context);
+  } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN && before.sa_handler != nullptr) {
+    before.sa_handler(signal);
+  } else {
+    ::signal(SIGBUS, SIG_DFL);  // and the instruction that failed fails again
+  }
+}
+
+}  // namespace
+
+Region::Region(std::size_t bytes) : size_((bytes + page_size() - 1) / page_size() * page_size()) {
+  // PROT_NONE costs nothing, also where the kernel is told not to overcommit; commit() makes pages writable.
+  base_ = reserve(size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+}
+
+Region::Region(int file, std::size_t bytes)
+    : size_((bytes + page_size() - 1) / page_size() * page_size()), file_(file) {
+  base_ = reserve(size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file);
+  // Otherwise a dump of a process that crashed would take the gigabytes of zeros with it.
+  madvise(base_, size_, MADV_DONTDUMP);
+  watch_for_tearing();
+}
+
+void Region::watch_for_tearing() {
+  const std::lock_guard guard(mapped_mutex);
+  static const bool installed = [] {
+    struct sigaction action {};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    return sigaction(SIGBUS, &action, &before) == 0;
+  }();
+  for (Mapped& m : mapped) {
+    if (!installed || m.base.load() != nullptr) continue;
+    m.torn.store(&torn_);
+    m.size.store(size_);
+    m.base.store(base_);
+    return;
+  }
+  munmap(base_, size_);
+  throw Error(ErrorKind::exhausted, "too many lock tables are open in this process: close some");
+}
+
+Region::~Region() {
+  if (in_file()) {
+    const std::lock_guard guard(mapped_mutex);
+    for (Mapped& m : mapped) {
+      if (m.base.load() != base_) continue;
+      m.base.store(nullptr);
+      m.torn.store(nullptr);
+      break;
+    }
+  }
+  munmap(base_, size_);
+}
 
 bool Region::commit(std::size_t offset, std::size_t bytes) noexcept {
   const std::size_t first = offset / page_size() * page_size();
   const std::size_t last = (offset + bytes + page_size() - 1) / page_size() * page_size();
-  if (last > size_) return false;
-  return mprotect(base_ + first, last - first, PROT_READ | PROT_WRITE) == 0;
+  if (last > size_ || last < first) return false;
+  if (!in_file()) return mprotect(base_ + first, last - first, PROT_READ | PROT_WRITE) == 0;
+  int error = 0;
+  do {
+    error = posix_fallocate(file_, static_cast<off_t>(first), static_cast<off_t>(last - first));
+  } while (error == EINTR);
+  if (error != 0) errno = error;
+  return error == 0;
 }
 
 void Region::discard(std::size_t offset, std::size_t bytes) noexcept {
   const std::size_t first = (offset + page_size() - 1) / page_size() * page_size();
   const std::size_t last = (offset + bytes) / page_size() * page_size();
-  if (first < last) madvise(base_ + first, last - first, MADV_DONTNEED);
+  if (first < last) madvise(base_ + first, last - first, in_file() ? MADV_REMOVE : MADV_DONTNEED);
 }
 
 }  // namespace hierlock::engine

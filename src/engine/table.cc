@@ -14,7 +14,7 @@ void WakeList::add(Waiter& waiter) {
   if (waiter.signal.relaxed() != 0) return;
   waiter.signal.set(1);
   if (count_ == waiters_.size()) {
-    futex_wake(waiter.signal, 1);
+    futex_wake(waiter.signal, 1, reach_);
   } else {
     waiters_[count_++] = &waiter;
   }
@@ -22,50 +22,65 @@ void WakeList::add(Waiter& waiter) {
 
 // The place in the queue may belong to somebody else by now: being told to look again harms nobody.
 WakeList::~WakeList() {
-  for (std::size_t i = 0; i < count_; ++i) futex_wake(waiters_[i]->signal, 1);
+  for (std::size_t i = 0; i < count_; ++i) futex_wake(waiters_[i]->signal, 1, reach_);
 }
 
-Table::Latched::Latched(Table& table, Index node, bool all) noexcept : table_(table), node_(node), all_(all) {
-  if (all_) {
-    for (Stripe& s : table_.header_->stripes) s.latch.lock();
-  } else {
-    table_.stripe(node_).latch.lock();
+Table::Latched::Latched(Table& table, Index node, bool all) noexcept
+    : table_(table), first_(all ? 0 : stripe_of(node)), end_(first_) {
+  const unsigned end = all ? stripe_count : first_ + 1;
+  for (; end_ < end; ++end_) {
+    if (table_.header_->stripes[end_].latch.lock(table_.processes_, table_.patience_) != Latching::late) continue;
+    while (end_ > first_) table_.header_->stripes[--end_].latch.unlock(table_.processes_);
+    return;
   }
 }
 
 Table::Latched::~Latched() {
-  if (all_) {
-    for (Stripe& s : table_.header_->stripes) s.latch.unlock();
-  } else {
-    table_.stripe(node_).latch.unlock();
-  }
+  while (end_ > first_) table_.header_->stripes[--end_].latch.unlock(table_.processes_);
 }
 
-void Table::sleep(Index w, std::int64_t nanoseconds) const noexcept { futex_wait(waiter(w).signal, 0, nanoseconds); }
+void Table::sleep(Index w, std::int64_t nanoseconds) const noexcept {
+  futex_wait(waiter(w).signal, 0, nanoseconds, processes_.reach());
+}
 
 void Table::tell(Index w) noexcept {
   waiter(w).signal.set(1);
-  futex_wake(waiter(w).signal, 1);
+  futex_wake(waiter(w).signal, 1, processes_.reach());
 }
 
 // --- what a node looks like ------------------------------------------------------------------------------
 
+// The sum over the lanes of live processes. A process's lanes mean something only together (one may be below zero), so
+// if one that was counted has died meanwhile, the rest of its lanes may have been left out: then once more.
 Table::Counts Table::count(const Node& node) const noexcept {
   const Index tally = node.tally.acquire();
   if (tally == none) return {};
-  std::uint64_t intents = 0;
-  std::uint64_t shared = 0;
-  const std::uint32_t lanes = header_->lanes_used.ordered();
-  for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-    intents += tally_of(lane, tally).intents.ordered();
-    shared += tally_of(lane, tally).shared.ordered();
+  for (std::uint32_t deaths = 0;; ++deaths) {
+    std::uint64_t intents = 0;
+    std::uint64_t shared = 0;
+    std::array<ProcessRef, most_lanes> counted;  // not initialised
+    std::size_t count = 0;
+    const std::uint32_t lanes = lanes_used();
+    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+      const ProcessRef process = header_->lanes[lane].process.ordered();  // before its tally: then it is its tally
+      if (!processes_.live(process)) continue;
+      const Tally& t = tally_of(lane, tally);
+      const std::uint64_t i = t.intents.ordered();
+      const std::uint64_t s = t.shared.ordered();
+      if ((i | s) == 0) continue;
+      intents += i;
+      shared += s;
+      counted[count++] = process;
+    }
+    const bool all_live = std::all_of(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(count),
+                                      [this](ProcessRef process) { return processes_.live(process); });
+    if (all_live || deaths > process_count) return {intents & 0xFFFFFFFF, intents >> 32, shared};
   }
-  return {intents & 0xFFFFFFFF, intents >> 32, shared};
 }
 
 std::int64_t Table::highest_fence() const noexcept {
   std::int64_t highest = 0;
-  const std::uint32_t lanes = header_->lanes_used.ordered();
+  const std::uint32_t lanes = lanes_used();
   for (std::uint32_t lane = 0; lane < lanes; ++lane)
     highest = std::max(highest, header_->lanes[lane].last_fence.acquire());
   return highest;
@@ -74,7 +89,7 @@ std::int64_t Table::highest_fence() const noexcept {
 inline void Table::note_fence(std::uint32_t lane, std::int64_t fence) noexcept {
   Cell<std::int64_t>& highest = header_->lanes[lane].last_fence;
   std::int64_t seen = highest.relaxed();
-  if (lane != common_lane) {
+  if (lane != common_lane_) {
     if (seen < fence) highest.set(fence);
     return;
   }
@@ -84,7 +99,7 @@ inline void Table::note_fence(std::uint32_t lane, std::int64_t fence) noexcept {
 
 std::optional<Mode> Table::held_mode(Index record, Index node) const noexcept {
   std::optional<Mode> found;
-  any_hold(records_[record], [&](Index held, Mode mode, bool) {
+  any_hold(record_at(record), [&](Index held, Mode mode, bool) {
     if (held == node) found = mode;
     return found.has_value();
   });
@@ -92,9 +107,9 @@ std::optional<Mode> Table::held_mode(Index record, Index node) const noexcept {
 }
 
 bool Table::holders_conflict(Index index, Mode mode, Index record) const noexcept {
-  const Node& node = nodes_[index];
-  const std::uint64_t holder = node.word.ordered() & word::holder;
-  if (holder != 0 && holder != record) return true;
+  const Node& node = node_at(index);
+  const auto holder = static_cast<Index>(node.word.ordered() & word::holder);
+  if (holder != none && holder != record && live_record(holder)) return true;
   if (mode == Mode::IS) return false;
   Counts counts = count(node);
   const auto conflict = [&] {
@@ -156,7 +171,7 @@ std::string Table::self_conflict(const Attempt& a, Index index, Mode mode) const
 void Table::begin(Attempt& a) {
   if (a.steps.size() > a.few.size()) a.many.resize(a.steps.size() - a.few.size());
   if (a.extending) a.undo.reserve(a.steps.size());  // so that nothing fails between taking a step and noting it
-  Record& record = records_[a.record];
+  Record& record = record_at(a.record);
   if (!a.extending) {
     record.fence.set(0);
     record.node.set(none);
@@ -199,7 +214,7 @@ struct Gate {
 
 // In one step, if nothing at all is in the way.
 inline bool Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode) noexcept {
-  Node& node = nodes_[index];
+  Node& node = node_at(index);
   if (mode == Mode::X) return (w & (shut | word::marked)) == 0 && node.word.cas(w, w | a.record);
   const Gate gate(mode);
   if (!gate.lets_in(w)) return false;
@@ -214,12 +229,12 @@ inline bool Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode
 // instruction is the "between" of I2 for the whole path.
 std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint32_t lane) noexcept {
   struct Level {
-    const Node* node;
+    Index index;
     std::uint64_t word;
     Cell<std::uint64_t>* mine;
   };
   std::array<Level, max_depth> above;
-  Record& record = records_[index];
+  Record& record = record_at(index);
   const std::uint32_t generation = record_generation(record.word.relaxed()) + 1;
   record.mode.set(static_cast<std::uint32_t>(Mode::IS));
   record.word.set(record_word(generation, RecordState::taking));
@@ -227,7 +242,6 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
   const Mode intent = intention(chain.mode);
   const Gate gate(intent);
   const std::uint64_t unit = Tally::unit(intent);
-  Tally* const tallies = &tally_of(lane, 0);
   const std::size_t last = chain.depth - 1u;
   const IndexView all = index_now();
   Index parent = none;
@@ -237,21 +251,21 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
     const Index node = find(
         all, {chain.hashes[counted], chain.segment(counted), static_cast<unsigned>(counted), chain.space}, parent, w);
     if (node == none || !gate.lets_in(w)) break;
-    Cell<std::uint64_t>& mine = tallies[nodes_[node].tally.acquire()].intents;
+    Cell<std::uint64_t>& mine = tally_of(lane, node_at(node).tally.acquire()).intents;
     mine.set(mine.relaxed() + unit);
-    above[counted] = {&nodes_[node], w, &mine};
+    above[counted] = {node, w, &mine};
     parent = node;
   }
   if (counted == last) {
     const Index target =
         find(all, {chain.hashes[last], chain.segment(last), static_cast<unsigned>(last), chain.space}, parent, w);
-    Node& node = nodes_[target];
+    Node& node = node_at(target);
     record.want.set(target);
     bool taken = false;
     if (target != none && chain.mode == Mode::X) {
       taken = (w & (shut | word::marked)) == 0 && node.word.cas(w, w | index);
     } else if (target != none && Gate(Mode::S).lets_in(w)) {
-      Cell<std::uint64_t>& mine = tallies[node.tally.acquire()].shared;
+      Cell<std::uint64_t>& mine = tally_of(lane, node.tally.acquire()).shared;
       mine.add(1);
       taken = Gate(Mode::S).still_lets_in(node.word.ordered(), w);
       if (!taken) {
@@ -264,10 +278,11 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
       std::int64_t floor = node.last_fence.acquire();
       bool open = true;
       for (std::size_t i = 0; i < last; ++i) {
-        open = gate.still_lets_in(above[i].node->word.ordered(), above[i].word) && open;
-        floor = std::max(floor, above[i].node->last_fence.acquire());
+        const Node& ancestor = node_at(above[i].index);
+        open = gate.still_lets_in(ancestor.word.ordered(), above[i].word) && open;
+        floor = std::max(floor, ancestor.last_fence.acquire());
       }
-      if (open) {
+      if (open && processes_.live(processes_.self())) {
         const std::int64_t fence = floor + 1;  // I6
         if (chain.mode == Mode::X) node.last_fence.set(fence);
         note_fence(lane, fence);
@@ -278,7 +293,7 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
         record.word.set(record_word(generation, RecordState::held));
         return fence;
       }
-      give_back(target, chain.mode, lane);
+      give_back(target, index, chain.mode, lane);
     }
   }
   // Somebody is in the way: as if nothing had been. Those who saw a count meanwhile are told.
@@ -286,13 +301,13 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
   record.word.exchange(record_word(generation, RecordState::free));
   barrier_after_locked();
   for (std::size_t i = 0; i < counted; ++i) {
-    if ((above[i].node->word.ordered() & word::queued) != 0) tell_queue(static_cast<Index>(above[i].node - nodes_));
+    if ((node_at(above[i].index).word.ordered() & word::queued) != 0) tell_queue(above[i].index);
   }
   return 0;
 }
 
 Progress Table::advance(Attempt& a, bool queue) {
-  Record& record = records_[a.record];
+  Record& record = record_at(a.record);
   const bool chain = !a.extending && is_chain(a.steps);
   for (; a.next < a.steps.size(); ++a.next) {
     const spi::Step& step = a.steps[a.next];
@@ -307,11 +322,16 @@ Progress Table::advance(Attempt& a, bool queue) {
       std::uint64_t w = 0;
       if (a.waiter != none) {  // its node cannot be reused: somebody, this waiter, waits for it
         node = a.node_of(a.next);
-        w = nodes_[node].word.acquire();
+        w = node_at(node).word.acquire();
       } else {
         node = find_or_create(step, parent, w);
         if (node == none) return Progress::full;
+        if (node == too_late) return Progress::late;
         a.node_of(a.next) = node;
+      }
+      if ((step.mode != Mode::X || step.slots != 0) && node_at(node).tally.acquire() == none) {
+        const Progress ready = prepare_sharing(node);
+        if (ready != Progress::granted) return ready;
       }
       if (a.extending) {
         own = held_mode(a.record, node);
@@ -319,8 +339,8 @@ Progress Table::advance(Attempt& a, bool queue) {
       }
       if (own && *own == mode) {
         progress = Progress::granted;
-        if (step.slots != 0 && nodes_[node].slots.relaxed() != step.slots) {
-          a.slots_there = nodes_[node].slots.relaxed();
+        if (step.slots != 0 && node_at(node).slots.relaxed() != step.slots) {
+          a.slots_there = node_at(node).slots.relaxed();
           progress = Progress::slots_disagree;
         }
         break;
@@ -333,7 +353,7 @@ Progress Table::advance(Attempt& a, bool queue) {
       progress = take_latched(a, node, word::generation(w), mode, own, queue, stale);
     }
     if (progress != Progress::granted) return progress;
-    a.floor = std::max(a.floor, nodes_[node].last_fence.acquire());
+    a.floor = std::max(a.floor, node_at(node).last_fence.acquire());
     if (chain) {
       record.node.set(node);  // in this order: for a moment it may look weaker than it is, never stronger
       record.mode.set(static_cast<std::uint32_t>(mode));
@@ -348,8 +368,10 @@ Progress Table::advance(Attempt& a, bool queue) {
     // as a reason for a deadlock, so it is looked for once more.
     if (a.crowd) {
       record.want.exchange(none);  // ordered: written down, then looked at
-      if ((nodes_[node].word.ordered() & word::queued) != 0 && header_->entangled.ordered() != 0) {
+      if ((node_at(node).word.ordered() & word::queued) != 0 && anybody_entangled()) {
         const Latched latched(*this, none, true);
+        // Not to be had: a stopped process. Then the cycle, if there is one, ends by its members' timeouts.
+        if (!latched.taken()) continue;
         a.cycle = WaitGraph(*this).cycle_of(a.owner, none);
         if (!a.cycle.empty()) {
           ++a.next;
@@ -363,13 +385,14 @@ Progress Table::advance(Attempt& a, bool queue) {
 
 Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, Mode mode, std::optional<Mode> own,
                              bool queue, bool& stale) {
-  Node& node = nodes_[index];
+  Node& node = node_at(index);
   bool all = false;
   for (;;) {
     Again again = Again::no;
     {
-      WakeList wake;  // outlives the latch: the woken find it free
+      WakeList wake(processes_.reach());  // outlives the latch: the woken find it free
       const Latched latched(*this, index, all);
+      if (!latched.taken()) return Progress::late;
       if (word::generation(node.word.relaxed()) != generation) {
         settle(index, wake);
         stale = true;
@@ -425,7 +448,7 @@ Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> o
 
 // A slots name: any of the holders will do, so it is not a conflict with each but a matter of how many.
 Progress Table::decide_slots(Attempt& a, Index index, bool queue, bool all, Again& again) {
-  Node& node = nodes_[index];
+  Node& node = node_at(index);
   const std::uint64_t held = count(node).s;
   bool others_wait = false;
   std::uint64_t ahead = 0;
@@ -460,15 +483,17 @@ Progress Table::wait_or_refuse(Attempt& a, Index index, Mode mode, bool all, Aga
   }
   // See wait_graph.cc: without anybody entangled there is no cycle to close.
   bool entangled = a.extending || a.crowd;
-  for (Index r = owners_[a.owner].records.acquire(); !entangled && r != none; r = records_[r].next_of_owner.acquire()) {
-    entangled = r != a.record && record_state(records_[r].word.acquire()) != RecordState::free;
+  Index walked = 0;
+  for (Index r = owner_at(a.owner).records.acquire(); !entangled && r != none && ++walked < capacity_.records;
+       r = record_at(r).next_of_owner.acquire()) {
+    entangled = r != a.record && record_state(record_at(r).word.acquire()) != RecordState::free;
   }
-  if (!all && (entangled || header_->entangled.ordered() != 0)) {
+  if (!all && (entangled || anybody_entangled())) {
     again = Again::with_all;
     return Progress::blocked;
   }
   bool already = false;
-  if (!is_slots(nodes_[index])) {
+  if (!is_slots(node_at(index))) {
     already = any_hold_of(a.owner, index, [](Index, Mode) { return true; });
   }
   const QueueKey ticket = stripe(index).tickets.add(1);
@@ -486,7 +511,7 @@ Progress Table::wait_or_refuse(Attempt& a, Index index, Mode mode, bool all, Aga
 
 // Under the latch, `queued` set, nothing in conflict.
 Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> own) {
-  Node& node = nodes_[index];
+  Node& node = node_at(index);
   const bool slot = is_slots(node);
   if (mode == Mode::X && !slot) {
     if (own) tally_of(a.lane, node.tally.relaxed()).of(*own).subtract(Tally::unit(*own));
@@ -499,9 +524,11 @@ Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> ow
     return Progress::granted;
   }
   const Mode counted = slot ? Mode::S : mode;
-  if (node.tally.relaxed() == none && !give_tally(node)) return Progress::full;
+  if (node.tally.relaxed() == none) return Progress::full;  // prepare_sharing() gave it one, unless it is damaged
   // From S to IX or back: those of the other kind are gone, and their fences must not be higher than what comes now.
+  // Before the word is turned: if this process dies in between, others may come in by the fast path.
   const bool turns = mode != Mode::IS && (mode == Mode::S) != ((node.word.relaxed() & word::sharing) != 0);
+  if (turns || slot) node.last_fence.set(std::max(node.last_fence.relaxed(), highest_fence()));  // I6
   if (!slot) {
     node.word.change_bits(mode == Mode::IX ? word::sharing : 0,
                           word::marked | (mode == Mode::S ? word::sharing : 0));  // I3: mark, then count
@@ -509,20 +536,19 @@ Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> ow
   Tally& mine = tally_of(a.lane, node.tally.relaxed());
   mine.of(counted).add(Tally::unit(counted));
   if (own) mine.of(*own).subtract(Tally::unit(*own));
-  if (turns || slot) node.last_fence.set(std::max(node.last_fence.relaxed(), highest_fence()));  // I6
   return Progress::granted;
 }
 
 std::int64_t Table::finish(Attempt& a) {
-  Record& record = records_[a.record];
+  Record& record = record_at(a.record);
   const std::int64_t fence = std::max(a.floor, record.fence.relaxed()) + 1;  // I6
   if (record.steps.relaxed() != none) {
     any_hold(record, [&](Index node, Mode mode, bool) {
-      if (mode == Mode::X) nodes_[node].last_fence.set(fence);
+      if (mode == Mode::X) node_at(node).last_fence.set(fence);
       return false;
     });
   } else if (a.steps.back().mode == Mode::X) {
-    nodes_[record.node.relaxed()].last_fence.set(fence);
+    node_at(record.node.relaxed()).last_fence.set(fence);
   }
   free_blocks(std::exchange(a.wanted, none));
   note_fence(a.lane, fence);
@@ -535,18 +561,17 @@ std::int64_t Table::finish(Attempt& a) {
 
 // --- giving back -----------------------------------------------------------------------------------------
 
-void Table::give_back(Index index, Mode mode, std::uint32_t lane) noexcept {
-  Node& node = nodes_[index];
+void Table::give_back(Index index, Index record, Mode mode, std::uint32_t lane) noexcept {
+  Node& node = node_at(index);
   std::uint64_t w = node.word.acquire();
   const bool slot = (w & word::closed) != 0;  // a node that is held is closed only if it is a slots name
   if (mode == Mode::X && !slot) {
-    while ((w & word::queued) == 0) {
-      if (node.word.cas(w, w & ~word::holder)) return;
-    }
-    WakeList wake;
-    const Latched latched(*this, index, false);
-    node.word.change_bits(word::holder, 0);
-    settle(index, wake);
+    // One compare-and-swap, whether somebody waits or not. That it is still ours is looked at because an operator may
+    // have taken it away.
+    do {
+      if ((w & word::holder) != record) return;
+    } while (!node.word.cas(w, w & ~word::holder));
+    if ((w & word::queued) != 0) tell_queue(index);
     return;
   }
   const Mode counted = slot ? Mode::S : mode;
@@ -555,16 +580,18 @@ void Table::give_back(Index index, Mode mode, std::uint32_t lane) noexcept {
 }
 
 void Table::tell_queue(Index index) noexcept {
-  WakeList wake;
+  WakeList wake(processes_.reach());
   const Latched latched(*this, index, false);
-  settle(index, wake);
+  // Otherwise a stopped process is in the way, and those who wait look for themselves (I5).
+  if (latched.taken()) settle(index, wake);
 }
 
-// Undoes an upgrade.
-void Table::weaken(Index index, Index record, std::uint32_t lane, Mode from, Mode to) noexcept {
-  Node& node = nodes_[index];
-  WakeList wake;
+// Undoes an upgrade. False if a stopped process is in the way.
+bool Table::weaken(Index index, Index record, std::uint32_t lane, Mode from, Mode to) noexcept {
+  Node& node = node_at(index);
+  WakeList wake(processes_.reach());
   const Latched latched(*this, index, false);
+  if (!latched.taken()) return false;
   node.word.change_bits(0, word::queued);
   node.word.change_bits(to == Mode::IX ? word::sharing : 0, word::marked | (to == Mode::S ? word::sharing : 0));
   Tally& mine = tally_of(lane, node.tally.relaxed());
@@ -575,14 +602,24 @@ void Table::weaken(Index index, Index record, std::uint32_t lane, Mode from, Mod
     mine.of(from).subtract(Tally::unit(from));
   }
   settle(index, wake);
+  return true;
 }
 
 void Table::release(Index index, std::uint32_t lane) noexcept {
-  Record& record = records_[index];
+  Record& record = record_at(index);
   const Index target = record.node.relaxed();
-  if (record.steps.relaxed() != none) {
+  // An operator may break the lock at this moment (break_record). Whoever changes the word of the record gives back
+  // what is counted; a lock on one node in X needs no such decision, because there the node's word decides.
+  const bool one_word =
+      record.steps.relaxed() == none && node_mode(record) == Mode::X && !is_slots(node_at(record.node.relaxed()));
+  std::uint64_t w = record.word.acquire();
+  if (!one_word && record_state(w) == RecordState::held) {
+    record.word.cas(w, record_word(record_generation(w), RecordState::taking));
+  }
+  const bool broken = record_state(record.word.acquire()) == RecordState::broken;
+  if (broken || record.steps.relaxed() != none) {
     any_hold(record, [&](Index node, Mode mode, bool) {
-      give_back(node, mode, lane);
+      give_back(node, index, mode, lane);
       return false;
     });
     free_blocks(record.steps.exchange(none));
@@ -592,23 +629,22 @@ void Table::release(Index index, std::uint32_t lane) noexcept {
     const Mode intent = intention(mode);
     std::array<Index, max_depth> above;
     std::size_t count = 0;
-    for (Index node = nodes_[target].parent.relaxed(); node != none && count < above.size();
-         node = nodes_[node].parent.relaxed()) {
+    for (Index node = node_at(target).parent.relaxed(); node != none && count < above.size();
+         node = node_at(node).parent.relaxed()) {
       above[count++] = node;
     }
-    Tally* const tallies = &tally_of(lane, 0);
     for (std::size_t i = 0; i < count; ++i) {
-      Cell<std::uint64_t>& mine = tallies[nodes_[above[i]].tally.relaxed()].intents;
-      if (lane == common_lane) {
+      Cell<std::uint64_t>& mine = tally_of(lane, node_at(above[i]).tally.relaxed()).intents;
+      if (lane == common_lane_) {
         mine.subtract(Tally::unit(intent));
       } else {
         mine.set(mine.relaxed() - Tally::unit(intent));
       }
     }
-    give_back(target, mode, lane);
+    give_back(target, index, mode, lane);
     barrier_after_locked();
     for (std::size_t i = 0; i < count; ++i) {
-      if ((nodes_[above[i]].word.ordered() & word::queued) != 0) tell_queue(above[i]);
+      if ((node_at(above[i]).word.ordered() & word::queued) != 0) tell_queue(above[i]);
     }
   }
   record.node.set(none);
@@ -625,10 +661,18 @@ void Table::describe(Attempt& a) {
 void Table::abandon(Attempt& a) noexcept {
   if (a.waiter != none) {
     const Index node = waiter(a.waiter).node.relaxed();
-    WakeList wake;
+    WakeList wake(processes_.reach());
     const Latched latched(*this, node, false);
-    leave_queue(a);
-    settle(node, wake);
+    if (latched.taken()) {
+      leave_queue(a);
+      settle(node, wake);
+    } else {
+      // A stopped process has the latch. Leaving is one store; the others look for themselves (I5).
+      const bool entangled = waiter(a.waiter).entangled.relaxed() != 0;
+      waiter(a.waiter).waiting.exchange(0);
+      if (entangled) own_entangled().subtract(1);
+      a.waiter = none;
+    }
   }
   free_blocks(std::exchange(a.wanted, none));
   if (!a.extending) {
@@ -637,12 +681,16 @@ void Table::abandon(Attempt& a) noexcept {
   }
   for (auto undo = a.undo.rbegin(); undo != a.undo.rend(); ++undo) {
     Cell<std::uint64_t>* const place = find_step(a.record, undo->node);
+    if (place == nullptr) continue;  // damaged
     const Mode now = step_mode(place->relaxed());
     if (undo->before) {
       place->set(make_step(undo->node, *undo->before, undo->asked_before));
-      if (*undo->before != now) weaken(undo->node, a.record, a.lane, now, *undo->before);
+      // A stopped process in the way: then it stays stronger than it need be until it is released.
+      if (*undo->before != now && !weaken(undo->node, a.record, a.lane, now, *undo->before)) {
+        place->set(make_step(undo->node, now, undo->asked_before));
+      }
     } else {
-      give_back(undo->node, now, a.lane);
+      give_back(undo->node, a.record, now, a.lane);
       drop_last_step(a.record);
     }
   }
@@ -652,35 +700,42 @@ void Table::abandon(Attempt& a) noexcept {
 // --- the queue -------------------------------------------------------------------------------------------
 
 Index Table::enqueue(const Attempt& a, Index node, Mode mode, QueueKey key, bool entangled) {
-  Stripe& s = stripe(node);
-  Waiter* const first = waiters_ + std::size_t{stripe_of(node)} * capacity_.waiters_per_stripe;
-  const std::uint32_t used = s.used.relaxed();
+  constexpr std::uint32_t waiters_per_commit = 64;
+  const unsigned s = stripe_of(node);
+  Waiter* const first = waiters_of(s);
+  const std::uint32_t used = waiters_used(s);
   std::uint32_t place = 0;
   while (place < used && first[place].waiting.relaxed() != 0) ++place;
   if (place == capacity_.waiters_per_stripe) return none;
   Waiter& w = first[place];
+  if (place == used && place % waiters_per_commit == 0 && region_->in_file() &&
+      !region_->commit(static_cast<std::size_t>(reinterpret_cast<std::byte*>(&w) - region_->base()),
+                       waiters_per_commit * line)) {
+    return none;
+  }
   w.signal.set(0);
   w.key.set(key);
   w.since.set(coarse_time());
   w.node.set(node);
   w.record.set(a.record);
   w.owner.set(a.owner);
+  w.process.set(processes_.self());
   w.wanted.set(a.wanted);
   w.mode.set(static_cast<std::uint32_t>(mode));
   w.entangled.set(entangled ? 1 : 0);
-  if (entangled) header_->entangled.add(1);
+  if (entangled) own_entangled().add(1);
+  if (place == used) header_->stripes[s].used.set(used + 1);  // before it waits: then it is seen, and collected
   w.waiting.set(1);
-  if (place == used) s.used.set(used + 1);
   return waiter_index(w);
 }
 
 void Table::dequeue(Waiter& w) noexcept {
   w.waiting.set(0);
-  if (w.entangled.relaxed() != 0) header_->entangled.subtract(1);
+  if (w.entangled.relaxed() != 0) own_entangled().subtract(1);
   w.wanted.set(none);
   const unsigned s = stripe_of(w.node.relaxed());
-  Waiter* const first = waiters_ + std::size_t{s} * capacity_.waiters_per_stripe;
-  std::uint32_t used = header_->stripes[s].used.relaxed();
+  Waiter* const first = waiters_of(s);
+  std::uint32_t used = waiters_used(s);
   while (used > 0 && first[used - 1].waiting.relaxed() == 0) --used;
   header_->stripes[s].used.set(used);
 }
@@ -692,7 +747,7 @@ void Table::leave_queue(Attempt& a) noexcept {
 
 // Under the latch, after any change: sets `queued` to whether anybody waits, and tells those who may go now (I5).
 void Table::settle(Index index, WakeList& wake) noexcept {
-  Node& node = nodes_[index];
+  Node& node = node_at(index);
   const bool anybody = is_slots(node) ? tell_slots(index, wake) : tell_modes(index, wake);
   const bool set = (node.word.relaxed() & word::queued) != 0;
   if (set != anybody) node.word.change_bits(anybody ? 0 : word::queued, anybody ? word::queued : 0);
@@ -700,7 +755,7 @@ void Table::settle(Index index, WakeList& wake) noexcept {
 
 // As many as there are free slots, the first in the queue first.
 bool Table::tell_slots(Index index, WakeList& wake) noexcept {
-  const Node& node = nodes_[index];
+  const Node& node = node_at(index);
   const std::uint64_t held = count(node).s;
   bool anybody = false;
   QueueKey last = 0;
@@ -752,13 +807,13 @@ bool Table::tell_modes(Index index, WakeList& wake) noexcept {
 // --- locks on many targets -------------------------------------------------------------------------------
 
 bool Table::prepare_step(Attempt& a) {
-  Record& record = records_[a.record];
+  Record& record = record_at(a.record);
   if (a.extending && record.steps.relaxed() == none && !to_steps(a.record)) return false;
   const Index head = record.steps.relaxed();
-  if (head != none && blocks_[head].used.relaxed() < Block::words) return true;
+  if (head != none && block_at(head).used.relaxed() < Block::words) return true;
   const Index fresh = take_block();
   if (fresh == none) return false;
-  blocks_[fresh].next.set(head);
+  block_at(fresh).next.set(head);
   record.steps.set(fresh);
   return true;
 }
@@ -766,29 +821,31 @@ bool Table::prepare_step(Attempt& a) {
 void Table::note_step(Attempt& a, Index node, Mode mode, bool fresh) noexcept {
   const bool asked = a.steps[a.next].asked;
   if (fresh) {
-    Block& block = blocks_[records_[a.record].steps.relaxed()];
-    const std::uint32_t used = block.used.relaxed();
+    Block& block = block_at(record_at(a.record).steps.relaxed());
+    const std::uint32_t used = block.used.relaxed() % Block::words;
     block.word[used].set(make_step(node, mode, asked));
     block.used.set(used + 1);
     return;
   }
   Cell<std::uint64_t>* const place = find_step(a.record, node);
+  if (place == nullptr) return;  // damaged
   place->set(make_step(node, mode, asked || step_asked(place->relaxed())));
 }
 
 // The newest step goes. Its block stays, empty or not, until the lock is released: others may be walking along the
 // list.
 void Table::drop_last_step(Index index) noexcept {
-  Index block = records_[index].steps.relaxed();
-  while (blocks_[block].used.relaxed() == 0) block = blocks_[block].next.relaxed();
-  const std::uint32_t used = blocks_[block].used.relaxed();
-  blocks_[block].word[used - 1].set(0);
-  blocks_[block].used.set(used - 1);
+  Index block = record_at(index).steps.relaxed();
+  while (block != none && block_at(block).used.relaxed() == 0) block = block_at(block).next.relaxed();
+  const std::uint32_t used = block_at(block).used.relaxed();
+  if (block == none || used > Block::words) return;  // damaged
+  block_at(block).word[used - 1].set(0);
+  block_at(block).used.set(used - 1);
 }
 
 // Turns the record of one path into a list, ancestors first.
 bool Table::to_steps(Index index) {
-  Record& record = records_[index];
+  Record& record = record_at(index);
   std::array<std::uint64_t, max_depth> steps{};
   std::size_t count = 0;
   any_hold(record, [&](Index node, Mode mode, bool asked) {
@@ -797,26 +854,28 @@ bool Table::to_steps(Index index) {
   });
   Index head = none;
   for (std::size_t i = 0; i < count; ++i) {
-    if (head == none || blocks_[head].used.relaxed() == Block::words) {
+    if (head == none || block_at(head).used.relaxed() == Block::words) {
       const Index fresh = take_block();
       if (fresh == none) {
         free_blocks(head);
         return false;
       }
-      blocks_[fresh].next.set(head);
+      block_at(fresh).next.set(head);
       head = fresh;
     }
-    const std::uint32_t used = blocks_[head].used.relaxed();
-    blocks_[head].word[used].set(steps[count - 1 - i]);
-    blocks_[head].used.set(used + 1);
+    const std::uint32_t used = block_at(head).used.relaxed() % Block::words;
+    block_at(head).word[used].set(steps[count - 1 - i]);
+    block_at(head).used.set(used + 1);
   }
   record.steps.set(head);
   return true;
 }
 
 Cell<std::uint64_t>* Table::find_step(Index record, Index node) const noexcept {
-  for (Index b = records_[record].steps.relaxed(); b != none; b = blocks_[b].next.relaxed()) {
-    for (auto& w : blocks_[b].word) {
+  Index walked = 0;
+  for (Index b = record_at(record).steps.relaxed(); b != none && ++walked < capacity_.blocks;
+       b = block_at(b).next.relaxed()) {
+    for (auto& w : block_at(b).word) {
       if (w.relaxed() != 0 && step_node(w.relaxed()) == node) return &w;
     }
   }
@@ -827,42 +886,47 @@ Cell<std::uint64_t>* Table::find_step(Index record, Index node) const noexcept {
 
 // Under all latches: everything `from` holds is `to`'s.
 void Table::move_record(Index from, Index to) noexcept {
-  Record& a = records_[from];
-  Record& b = records_[to];
+  Record& a = record_at(from);
+  Record& b = record_at(to);
   any_hold(a, [&](Index node, Mode mode, bool) {
-    if (mode == Mode::X && !is_slots(nodes_[node])) nodes_[node].word.change_bits(word::holder, to);
+    if (mode == Mode::X && !is_slots(node_at(node))) node_at(node).word.change_bits(word::holder, to);
     return false;
   });
+  // The new one has everything before the old one has nothing: whatever dies in between, one of them names each node.
   b.fence.set(a.fence.relaxed());
   b.since.set(a.since.relaxed());
   b.mode.set(a.mode.relaxed());
-  b.node.set(a.node.exchange(none));
-  b.steps.set(a.steps.exchange(none));
-  b.note.set(a.note.exchange(none));
+  b.node.set(a.node.relaxed());
+  b.steps.set(a.steps.relaxed());
+  b.note.set(a.note.relaxed());
   b.want.set(none);
+  a.node.set(none);
+  a.steps.set(none);
+  a.note.set(none);
   b.word.set(record_word(record_generation(b.word.relaxed()) + 1, RecordState::held));
   a.word.set(record_word(record_generation(a.word.relaxed()), RecordState::free));
 }
 
-bool Table::give(Index record, Index to, std::string& cycle) {
+Progress Table::give(Index record, Index to, std::string& cycle) {
   const Latched latched(*this, none, true);
-  const std::uint64_t handle = records_[record].word.relaxed();
+  if (!latched.taken()) return Progress::late;
+  const std::uint64_t handle = record_at(record).word.relaxed();
   move_record(record, to);
-  const Index owner = records_[to].owner.relaxed();
+  const Index owner = record_at(to).owner.relaxed();
   Index waiting = none;
   for (unsigned s = 0; s < stripe_count; ++s) {
     each_waiter(s, [&](Waiter& w) {
       if (w.owner.relaxed() != owner) return;
       waiting = waiter_index(w);
       if (w.entangled.relaxed() == 0) {  // it waits and now holds something beside
+        own_entangled().add(1);
         w.entangled.set(1);
-        header_->entangled.add(1);
       }
     });
   }
   const auto take_back = [&] {
     move_record(to, record);
-    records_[record].word.set(handle);  // its handle is as good as before
+    record_at(record).word.set(handle);  // its handle is as good as before
   };
   try {
     if (waiting != none) cycle = WaitGraph(*this).cycle_of(owner, waiting);
@@ -872,14 +936,14 @@ bool Table::give(Index record, Index to, std::string& cycle) {
   }
   if (!cycle.empty()) {
     take_back();
-    return false;
+    return Progress::deadlock;
   }
   for (unsigned s = 0; waiting != none && s < stripe_count; ++s) {
     each_waiter(s, [&](Waiter& w) {  // what it holds now may let it pass a queue
       if (w.owner.relaxed() == owner) tell(waiter_index(w));
     });
   }
-  return true;
+  return Progress::granted;
 }
 
 }  // namespace hierlock::engine

@@ -36,7 +36,7 @@ WaitGraph::WaitGraph(const Table& table, Supposed supposed) : table_(table), sup
       wait.record = w.record.relaxed();
       wait.mode = static_cast<Mode>(w.mode.relaxed());
       wait.key = w.key.relaxed();
-      const Node& node = table_.nodes_[wait.node];
+      const Node& node = table_.node_at(wait.node);
       wait.any_will_do = table_.is_slots(node);
       wait.capacity = node.slots.relaxed();
       by_node_[wait.node].push_back(waits_.size());
@@ -79,8 +79,10 @@ void WaitGraph::find_holders() {
     }
   };
   for (const auto& [owner, stuck] : stuck_of_) {
-    for (Index r = table_.owners_[owner].records.acquire(); r != none; r = table_.records_[r].next_of_owner.acquire()) {
-      const Record& record = table_.records_[r];
+    Index walked = 0;
+    for (Index r = table_.owner_at(owner).records.acquire(); r != none && ++walked < table_.capacity_.records;
+         r = table_.record_at(r).next_of_owner.acquire()) {
+      const Record& record = table_.record_at(r);
       const std::uint64_t before = record.word.acquire();
       if (record_state(before) == RecordState::free) continue;
       std::vector<std::pair<Index, Mode>> held;

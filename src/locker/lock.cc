@@ -66,7 +66,8 @@ void Lock::extend(const Target& target, const AcquireOptions& options) {
   try {
     grant_ = *core_->run(spi::Plan(target), options, {}, &grant_, false);
   } catch (...) {
-    if (!held()) core_ = nullptr;  // a deadlock released it: nothing keeps the Core alive for this handle any more
+    // A deadlock released it, or it was lost: nothing keeps the Core alive for this handle any more.
+    if (!held()) std::exchange(core_, nullptr)->release(grant_);
     throw;
   }
 }

@@ -1,10 +1,17 @@
 #include "embedded/embedded.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <condition_variable>
 #include <map>
+#include <mutex>
+#include <stop_token>
+#include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <hierlock/error.h>
 
@@ -16,11 +23,81 @@ namespace {
 
 constexpr std::uint64_t default_locks = 16'000'000;
 constexpr std::uint64_t most_locks = 60'000'000;
+constexpr std::uint64_t default_shm_locks = 1'000'000;
+constexpr std::uint64_t most_shm_locks = 4'000'000;
+
+// Looks now and then whether locks are still held, for those who asked to be told (Lock::lost). A thread of its own,
+// started by the first who asks.
+class LossWatch {
+ public:
+  explicit LossWatch(engine::Engine& engine) : engine_(engine) {}
+
+  std::stop_token watch(const spi::Grant& grant) {
+    const std::lock_guard guard(mutex_);
+    std::erase_if(watched_, [&](const Watched& w) { return w.told; });
+    for (const Watched& w : watched_) {
+      if (w.grant.id == grant.id) return w.lost.get_token();
+    }
+    Watched& added = watched_.emplace_back(Watched{grant, {}, false});
+    const std::stop_token token = added.lost.get_token();
+    if (!engine_.surely_held(grant)) {
+      added.lost.request_stop();
+      added.told = true;
+    } else if (!thread_.joinable()) {
+      thread_started_.store(true);
+      thread_ = std::jthread([this](const std::stop_token& end) { run(end); });
+    }
+    wake_.notify_all();
+    return token;
+  }
+  // It was given back by its holder: nobody is told.
+  void forget(const spi::Grant& grant) noexcept {
+    if (!thread_started_.load(std::memory_order_relaxed)) return;
+    const std::lock_guard guard(mutex_);
+    std::erase_if(watched_, [&](const Watched& w) { return w.grant.id == grant.id; });
+  }
+
+ private:
+  struct Watched {
+    spi::Grant grant;
+    std::stop_source lost;
+    bool told;
+  };
+
+  void run(const std::stop_token& end) {
+    constexpr std::chrono::milliseconds interval{50};
+    std::unique_lock guard(mutex_);
+    while (!end.stop_requested()) {
+      if (watched_.empty()) {
+        wake_.wait(guard, end, [this] { return !watched_.empty(); });
+        continue;
+      }
+      std::vector<std::stop_source> lost;
+      for (Watched& w : watched_) {
+        if (w.told || engine_.surely_held(w.grant)) continue;
+        w.told = true;
+        lost.push_back(w.lost);
+      }
+      guard.unlock();
+      for (std::stop_source& source : lost) source.request_stop();  // runs callbacks: not under the mutex
+      guard.lock();
+      wake_.wait_for(guard, end, interval, [] { return false; });
+    }
+  }
+
+  engine::Engine& engine_;
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::vector<Watched> watched_;
+  std::atomic<bool> thread_started_{false};
+  std::jthread thread_;  // last: it ends before what it uses
+};
 
 class Embedded final : public spi::Backend {
  public:
-  Embedded(std::string url, std::uint64_t locks, Owners owners)
-      : url_(std::move(url)), engine_(engine::Capacity::for_locks(locks), owners) {}
+  template <class Where>
+  Embedded(std::string url, const Where& where, Owners owners)
+      : url_(std::move(url)), engine_(where, owners), losses_(engine_) {}
 
   Capabilities capabilities() const override {
     return {.shared_inner = true,
@@ -31,7 +108,7 @@ class Embedded final : public spi::Backend {
             .extends = true,
             .deadlock_at_once = true,
             .exact_keys = true,
-            .across_processes = false,
+            .across_processes = engine_.table().shared(),
             .across_machines = false,
             .leases = false};
   }
@@ -40,23 +117,36 @@ class Embedded final : public spi::Backend {
   std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request) override {
     return engine_.extend(grant, request);
   }
-  void release(const spi::Grant& grant) noexcept override { engine_.release(grant); }
+  void release(const spi::Grant& grant) noexcept override {
+    losses_.forget(grant);
+    engine_.release(grant);
+  }
   spi::Grant give(const spi::Grant& grant, spi::OwnerId to) override { return engine_.give(grant, to); }
   bool held(const spi::Grant& grant) const noexcept override { return engine_.held(grant); }
-  std::stop_token lost(const spi::Grant&) override { return {}; }  // nobody can take it away
+  std::stop_token lost(const spi::Grant& grant) override {
+    if (!engine_.table().shared()) return {};  // nobody can take it away
+    return losses_.watch(grant);
+  }
   spi::OwnerId make_owner(std::string_view name) override { return engine_.make_owner(name); }
   void drop_owner(spi::OwnerId owner) noexcept override { engine_.drop_owner(owner); }
   std::string owner_name(spi::OwnerId owner) override { return engine_.owner_name(owner); }
   std::array<std::uint64_t, 3> grants() const override { return engine_.grants(); }
-  bool idle() const noexcept override { return engine_.table().nothing_held(); }
+  bool idle() const noexcept override { return engine_.table().lost() || engine_.table().nothing_held(); }
   Snapshot snapshot() const override;
+  std::size_t break_locks(const spi::Plan& plan, std::string_view reason) override {
+    if (!engine_.table().shared()) return spi::Backend::break_locks(plan, reason);
+    return engine_.break_locks(plan, reason);
+  }
+  int lifeline() override { return engine_.lifeline(); }
 
  private:
   const std::string url_;
-  engine::Engine engine_;
+  mutable engine::Engine engine_;
+  LossWatch losses_;
 };
 
 Snapshot Embedded::snapshot() const {
+  engine_.table().recover();
   const engine::Table& table = engine_.table();
   const engine::Table::Copy copy = table.copy();
   const std::int64_t now = engine::coarse_time();
@@ -65,11 +155,18 @@ Snapshot Embedded::snapshot() const {
   };
   const auto party = [&](std::size_t index) {
     const engine::Table::PartyCopy& p = copy.parties[index];
-    return Snapshot::Party{p.identity, p.name, p.process, {}, p.note};
+    return Snapshot::Party{p.identity, p.name, p.process, p.command, p.note};
   };
 
   Snapshot result;
   result.store = url_;
+  result.table = table.path();
+  for (auto& entry : table.read_log()) {
+    result.log.push_back(
+        {std::chrono::system_clock::time_point(
+             std::chrono::duration_cast<std::chrono::system_clock::duration>(std::chrono::nanoseconds(entry.when))),
+         std::move(entry.text)});
+  }
   result.holders.reserve(copy.holders.size());
   for (const auto& h : copy.holders) {
     result.holders.push_back(
@@ -91,6 +188,56 @@ Snapshot Embedded::snapshot() const {
 
 }  // namespace
 
+namespace {
+
+std::uint64_t number(const std::string& name, const std::string& value, std::uint64_t most) {
+  std::uint64_t result = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+  if (error != std::errc{} || end != value.data() + value.size() || result < 1 || result > most) {
+    throw Error(ErrorKind::invalid_argument,
+                name + "=" + value + " is not a whole number from 1 to " + std::to_string(most));
+  }
+  return result;
+}
+
+// The same for cron, ssh, systemd and a terminal: nothing of the environment decides.
+std::string path_of(const std::string& rest) {
+  const std::string own = "/dev/shm/hierlock-" + std::to_string(geteuid());
+  if (rest.empty()) return own;
+  if (rest.starts_with("//")) {
+    const std::string path = rest.substr(2);
+    if (!path.starts_with("/") || path.ends_with("/") || path.size() < 2) {
+      throw Error(ErrorKind::invalid_argument,
+                  "shm:" + rest + " names no file: write shm:///folder/file with the whole path, or shm:NAME");
+    }
+    return path;
+  }
+  const bool plain = std::all_of(rest.begin(), rest.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+  });
+  if (!plain || rest.size() > 64) {
+    throw Error(ErrorKind::invalid_argument,
+                "shm:" + rest + ": a name has 1 to 64 letters, digits, '-', '_' or '.'; a file is shm:///folder/file");
+  }
+  return own + "." + rest;
+}
+
+mode_t mode_of(const std::string& value) {
+  unsigned mode = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), mode, 8);
+  const bool whole = error == std::errc{} && end == value.data() + value.size() && !value.empty();
+  // Whoever may read must write, too: looking takes a place in the table.
+  const auto pair = [&](unsigned shift) { return (mode >> shift & 7) == 0 || (mode >> shift & 7) == 6; };
+  if (!whole || mode > 0666 || (mode >> 6 & 7) != 6 || !pair(3) || !pair(0)) {
+    throw Error(ErrorKind::invalid_argument,
+                "mode=" + value + " cannot be: write 0600 (you alone), 0660 (your group) or 0666 (everybody)");
+  }
+  return mode;
+}
+
+}  // namespace
+
 std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners) {
   if (!url.rest.empty()) {
     throw Error(ErrorKind::invalid_argument,
@@ -101,13 +248,27 @@ std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners) {
     if (name != "max_locks") {
       throw Error(ErrorKind::invalid_argument, "memory: has no option \"" + name + "\": it knows max_locks");
     }
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), locks);
-    if (error != std::errc{} || end != value.data() + value.size() || locks < 1 || locks > most_locks) {
-      throw Error(ErrorKind::invalid_argument,
-                  "max_locks=" + value + " is not a whole number from 1 to " + std::to_string(most_locks));
+    locks = number(name, value, most_locks);
+  }
+  return std::make_unique<Embedded>(url.safe_text(), engine::Capacity::for_locks(locks), owners);
+}
+
+std::unique_ptr<spi::Backend> open_shm(const spi::Url& url, Owners owners) {
+  constexpr std::uint32_t lanes = 1024;
+  engine::FileOptions file;
+  file.path = path_of(url.rest);
+  std::uint64_t locks = default_shm_locks;
+  for (const auto& [name, value] : url.options) {
+    if (name == "max_locks") {
+      locks = number(name, value, most_shm_locks);
+    } else if (name == "mode") {
+      file.mode = mode_of(value);
+    } else {
+      throw Error(ErrorKind::invalid_argument, "shm: has no option \"" + name + "\": it knows mode and max_locks");
     }
   }
-  return std::make_unique<Embedded>(url.safe_text(), locks, owners);
+  file.capacity = engine::Capacity::for_locks(locks, lanes);
+  return std::make_unique<Embedded>(url.safe_text(), file, owners);
 }
 
 }  // namespace hierlock::embedded

@@ -11,5 +11,7 @@ namespace hierlock::embedded {
 
 // memory:, memory:?max_locks=N. Throws Error(invalid_argument).
 std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners);
+// shm: shared by the processes of this machine
+std::unique_ptr<spi::Backend> open_shm(const spi::Url& url, Owners owners);
 
 }  // namespace hierlock::embedded

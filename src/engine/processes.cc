@@ -1,0 +1,229 @@
+#include "engine/processes.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "engine/latch.h"
+
+namespace hierlock::engine {
+
+namespace {
+
+// Far beyond the end of the file: locks need no bytes to lie on, and nobody else locks there by accident.
+constexpr off_t first_byte = off_t{1} << 61;
+
+struct flock byte_of(std::uint32_t slot, short type) noexcept {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = first_byte + static_cast<off_t>(slot);
+  lock.l_len = 1;
+  return lock;
+}
+
+bool lock_byte(int file, std::uint32_t slot) noexcept {
+  struct flock lock = byte_of(slot, F_WRLCK);
+  return fcntl(file, F_OFD_SETLK, &lock) == 0;
+}
+
+void unlock_byte(int file, std::uint32_t slot) noexcept {
+  struct flock lock = byte_of(slot, F_UNLCK);
+  fcntl(file, F_OFD_SETLK, &lock);
+}
+
+std::uint64_t own_pid_namespace() noexcept {
+  struct stat status {};
+  if (stat("/proc/self/ns/pid", &status) != 0) return 0;
+  return static_cast<std::uint64_t>(status.st_ino) << 8 ^ status.st_dev;
+}
+
+struct ProcessLook {
+  bool there = false;  // could be read
+  char state = 0;
+  long threads = 0;
+  std::uint64_t started = 0;
+};
+
+// What /proc/PID/stat says: state is field 3, the number of threads field 20, the start time field 22.
+ProcessLook look_at(int pid) noexcept {
+  ProcessLook look;
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
+  const int file = ::open(path.data(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return look;
+  std::array<char, 1024> text{};
+  const ssize_t size = read(file, text.data(), text.size() - 1);
+  close(file);
+  if (size <= 0) return look;
+  const char* at = std::strrchr(text.data(), ')');  // the command, in parentheses, may hold anything
+  if (at == nullptr || std::strlen(at) < 4) return look;
+  look.state = at[2];
+  int field = 3;
+  for (at += 2; *at != 0 && field < 22; ++at) {
+    if (*at != ' ') continue;
+    ++field;
+    if (field == 20) std::from_chars(at + 1, text.data() + size, look.threads);
+    if (field == 22) look.there = std::from_chars(at + 1, text.data() + size, look.started).ec == std::errc{};
+  }
+  return look;
+}
+
+}  // namespace
+
+Latching Latch::lock_slowly(Processes& processes, std::int64_t patience) noexcept {
+  constexpr int spins = 100;
+  constexpr std::int64_t look_again = 10'000'000;  // ns
+  const std::uint32_t mine = processes.self_slot() << 1;
+  for (int i = 0; i < spins; ++i) {
+    std::uint32_t seen = word_.relaxed();
+    if (seen == 0 && word_.cas(seen, mine)) return Latching::taken;
+    pause();
+  }
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  };
+  const std::int64_t began = now();
+  std::int64_t slept = 0;
+  for (;;) {
+    std::uint32_t seen = word_.ordered();
+    if (seen == 0) {
+      if (word_.cas(seen, mine | 1)) return Latching::taken;  // others may sleep
+      continue;
+    }
+    // Its owner is dead: ours by one compare-and-swap. (Only the state of the slot is asked: a slot is not used again
+    // before its latches were taken over, see Table::collect.)
+    if (!processes.slot_live(seen >> 1)) {
+      if (word_.cas(seen, mine | 1)) return Latching::taken_over;
+      continue;
+    }
+    if (slept >= patience) return Latching::late;
+    if (slept >= look_again && !processes.alone() && seen >> 1 != processes.self_slot() &&
+        processes.find_dead(seen >> 1, true)) {
+      continue;
+    }
+    if ((seen & 1) == 0 && !word_.cas(seen, seen | 1)) continue;
+    futex_wait(word_, seen | 1, std::min(look_again, patience - slept), processes.reach());
+    slept = now() - began;
+  }
+}
+
+void Processes::begin_alone(ProcessSlot* slots, Cell<std::uint32_t>* used) noexcept {
+  slots_ = slots;
+  used_ = used;
+  self_ = 1;
+  slots_[1].pid.set(getpid());
+  slots_[1].word.set(live_word(self_));
+  used_->set(2);
+}
+
+std::uint32_t Processes::used() const noexcept { return std::min(used_->ordered(), process_count); }
+
+bool Processes::begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file) noexcept {
+  slots_ = slots;
+  used_ = used;
+  file_ = file;
+  for (std::uint32_t index = 1; index < process_count; ++index) {
+    if (state(index) != ProcessState::free) continue;
+    // The byte first: a slot that says live has its byte locked, or its process is dead.
+    if (!lock_byte(file, index)) continue;
+    ProcessSlot& mine = slots_[index];
+    std::uint64_t word = mine.word.ordered();
+    if (word >> 32 == static_cast<std::uint32_t>(ProcessState::free)) {
+      for (std::uint32_t seen = used_->ordered(); seen <= index && !used_->cas(seen, index + 1);) {
+      }
+      introduce(mine);
+      const auto next = static_cast<ProcessRef>((static_cast<ProcessRef>(word) & ~(process_count - 1)) + process_count);
+      self_ = next | index;
+      if (mine.word.cas(word, live_word(self_))) return true;
+    }
+    unlock_byte(file, index);
+  }
+  return false;
+}
+
+void Processes::introduce(ProcessSlot& slot) noexcept {
+  slot.lifeline.set(0);
+  slot.entangled.set(0);
+  slot.common_lane.set(0);
+  slot.pid.set(getpid());
+  const ProcessLook self = look_at(getpid());
+  slot.pid_namespace.set(self.there ? own_pid_namespace() : 0);
+  slot.started.set(self.started);
+  std::array<char, ProcessSlot::command_words * 8> text{};
+  const int file = ::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (file >= 0) {
+    const ssize_t size = read(file, text.data(), text.size() - 1);
+    close(file);
+    for (ssize_t i = 0; i + 1 < size; ++i) {
+      if (text[static_cast<std::size_t>(i)] == 0) text[static_cast<std::size_t>(i)] = ' ';
+    }
+  }
+  for (std::size_t i = 0; i < ProcessSlot::command_words; ++i) {
+    std::uint64_t bytes = 0;
+    std::memcpy(&bytes, text.data() + i * 8, 8);
+    slot.command[i].set(bytes);
+  }
+}
+
+std::string Processes::command(std::uint32_t index) const {
+  std::array<char, ProcessSlot::command_words * 8> text{};
+  for (std::size_t i = 0; i < ProcessSlot::command_words; ++i) {
+    const std::uint64_t bytes = slot(index).command[i].acquire();
+    std::memcpy(text.data() + i * 8, &bytes, 8);
+  }
+  return {text.data(), strnlen(text.data(), text.size())};
+}
+
+bool Processes::byte_is_mine() const noexcept { return alone() || lock_byte(file_, self_slot()); }
+
+bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
+  if (alone()) return false;
+  ProcessSlot& other = slot(index);
+  std::uint64_t word = other.word.ordered();
+  const auto now = static_cast<ProcessState>(word >> 32);
+  if (now != ProcessState::live) return now == ProcessState::dead;
+  if (word == live_word(self_)) return false;
+  struct flock lock = byte_of(index, F_WRLCK);
+  if (fcntl(file_, F_OFD_GETLK, &lock) != 0) return false;
+  bool gone = lock.l_type == F_UNLCK;
+  if (!gone && other.lifeline.acquire() == 0 && other.pid_namespace.acquire() != 0) {
+    static const std::uint64_t here = own_pid_namespace();
+    const int pid = other.pid.acquire();
+    if (other.pid_namespace.acquire() == here && pid > 0) {
+      gone = kill(pid, 0) != 0 && errno == ESRCH;
+      if (!gone && thorough) {
+        const ProcessLook look = look_at(pid);
+        // A first thread that ended while others run is shown as a zombie, too.
+        const bool ended = (look.state == 'Z' || look.state == 'X') && look.threads <= 1;
+        gone = look.there && (ended || look.started != other.started.acquire());
+      }
+    }
+  }
+  if (!gone) return false;
+  other.word.cas(word, word_of(ProcessState::dead, static_cast<ProcessRef>(word)));  // unless somebody else did
+  return state(index) == ProcessState::dead;
+}
+
+void Processes::mark_dead(ProcessRef ref) noexcept {
+  std::uint64_t word = live_word(ref);
+  slot(slot_of(ref)).word.cas(word, word_of(ProcessState::dead, ref));
+}
+
+void Processes::free_slot(ProcessRef ref) noexcept {
+  std::uint64_t word = word_of(ProcessState::dead, ref);
+  slot(slot_of(ref)).word.cas(word, word_of(ProcessState::free, ref));
+}
+
+}  // namespace hierlock::engine

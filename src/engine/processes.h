@@ -1,0 +1,92 @@
+// Processes: who shares the table, and which of them are dead.
+//
+// A process has a slot: a word, and a byte of the file that it keeps locked (an open-file-description lock, which the
+// kernel drops when the process ends, however it ends). Death is one word: whoever finds the byte of a live slot
+// unlocked changes the word from live to dead by one compare-and-swap. From that instant nothing that names the slot
+// counts any more: not its lanes' tallies, not the nodes its records hold, not its waiters, not its latches. All that
+// follows is collecting garbage (recovery.cc), which anybody may do, any number of times, and be killed doing.
+//
+// The byte alone decides, with one exception: a child made by fork() without exec inherits the lock. So a process whose
+// byte is locked, but whose id is gone or was given to another, is dead too; asked only within one pid namespace, and
+// not if it gave its lifeline away (Locker::lifeline), because then a child is meant to keep the locks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/cell.h"
+#include "engine/futex.h"
+
+namespace hierlock::engine {
+
+inline constexpr std::uint32_t process_bits = 10;
+inline constexpr std::uint32_t process_count = 1u << process_bits;  // slot 0 is never used
+
+// What names a process everywhere in the table: slot (10) | how often the slot was used (22).
+using ProcessRef = std::uint32_t;
+constexpr std::uint32_t slot_of(ProcessRef ref) { return ref & (process_count - 1); }
+
+enum class ProcessState : std::uint32_t { free, live, dead };
+
+struct alignas(64) ProcessSlot {
+  static constexpr std::size_t command_words = 24;
+
+  Cell<std::uint64_t> word;     // state (32) | ref (32)
+  Cell<std::uint64_t> started;  // in clock ticks since boot: tells a process from a later one with its id
+  Cell<std::uint64_t> pid_namespace;
+  Cell<std::int32_t> pid;
+  Cell<std::uint32_t> lifeline;   // given away: the byte alone decides
+  Cell<std::uint32_t> entangled;  // its waiters that may be part of a cycle, or more
+  Cell<std::uint32_t> common_lane;
+  Cell<std::uint64_t> command[command_words];
+};
+
+class Processes {
+ public:
+  // A table of this process alone: nobody to look after.
+  void begin_alone(ProcessSlot* slots, Cell<std::uint32_t>* used) noexcept;
+  // A table in a file. Takes a slot; false if all are taken. `file` stays the caller's.
+  bool begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file) noexcept;
+
+  ProcessRef self() const noexcept { return self_; }
+  std::uint32_t self_slot() const noexcept { return slot_of(self_); }
+  bool alone() const noexcept { return file_ < 0; }
+  Reach reach() const noexcept { return alone() ? Reach::this_process : Reach::all_processes; }
+
+  bool live(ProcessRef ref) const noexcept { return slots_[slot_of(ref)].word.ordered() == live_word(ref); }
+  bool slot_live(std::uint32_t slot) const noexcept {
+    return slots_[slot % process_count].word.ordered() >> 32 == static_cast<std::uint32_t>(ProcessState::live);
+  }
+  std::uint32_t used() const noexcept;
+  ProcessSlot& slot(std::uint32_t index) const noexcept { return slots_[index % process_count]; }
+  ProcessState state(std::uint32_t index) const noexcept {
+    return static_cast<ProcessState>(slot(index).word.ordered() >> 32);
+  }
+  ProcessRef ref(std::uint32_t index) const noexcept { return static_cast<ProcessRef>(slot(index).word.ordered()); }
+
+  // Looks whether the process of a slot is gone, and if so marks it dead. True if it is dead now. `thorough` also asks
+  // for a forked child that hides the death of its parent; that costs more.
+  bool find_dead(std::uint32_t index, bool thorough) noexcept;
+  void mark_dead(ProcessRef ref) noexcept;
+  // After everything of the dead process was collected.
+  void free_slot(ProcessRef ref) noexcept;
+
+  // Its byte is still locked by this process: the descriptor was not closed behind our back.
+  bool byte_is_mine() const noexcept;
+
+  std::string command(std::uint32_t index) const;
+
+ private:
+  static constexpr std::uint64_t word_of(ProcessState state, ProcessRef ref) {
+    return std::uint64_t{static_cast<std::uint32_t>(state)} << 32 | ref;
+  }
+  static constexpr std::uint64_t live_word(ProcessRef ref) { return word_of(ProcessState::live, ref); }
+  void introduce(ProcessSlot& slot) noexcept;
+
+  ProcessSlot* slots_ = nullptr;
+  Cell<std::uint32_t>* used_ = nullptr;
+  int file_ = -1;
+  ProcessRef self_ = 0;
+};
+
+}  // namespace hierlock::engine

@@ -1,0 +1,270 @@
+// Recovery: what becomes of what a dead process had, and of what an operator takes away.
+//
+// A process is dead from the instant its slot says so (processes.h); nothing it had counts any more. So nothing here is
+// urgent and nothing has to be done at once: words that name it are cleared, waiters of its taken out of the queues,
+// those who waited for it told, its memory given to others, and its slot, last of all. Each step may be repeated, by
+// another process, from the beginning: every one looks for what the dead process has and is done when there is none.
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "engine/find.h"
+#include "engine/table.h"
+
+namespace hierlock::engine {
+
+namespace {
+
+constexpr std::int64_t watch_interval = 15'000'000;      // ns between two looks for the dead, by anybody
+constexpr std::int64_t thorough_interval = 100'000'000;  // and for forked children that hide a death, by each process
+
+}  // namespace
+
+// --- death -----------------------------------------------------------------------------------------------
+
+bool Table::recover() noexcept {
+  if (processes_.alone() || lost()) return false;
+  const std::int64_t now = coarse_time();
+  std::int64_t due = header_->next_watch.ordered();
+  // Not after: somebody is about to look. A time far ahead is from before the machine's last restart, or damage.
+  if (now < due && due - now <= watch_interval) return false;
+  if (!header_->next_watch.cas(due, now + watch_interval)) return false;
+  const bool thorough = now - last_thorough_.load(std::memory_order_relaxed) >= thorough_interval;
+  if (thorough) last_thorough_.store(now, std::memory_order_relaxed);
+  bool found = false;
+  for (std::uint32_t slot = 1; slot < processes_.used(); ++slot) {
+    if (!processes_.find_dead(slot, thorough)) continue;
+    found = true;
+    collect(processes_.ref(slot));
+  }
+  return found;
+}
+
+void Table::collect(ProcessRef dead) noexcept {
+  const std::uint32_t slot = slot_of(dead);
+  // Two at once would do no harm, but the same twice. Whoever is at it, or stopped at it, is left to it.
+  if (header_->recovery_latch.lock(processes_, 0) == Latching::late) return;
+  if (processes_.state(slot) == ProcessState::dead && processes_.ref(slot) == dead) {
+    try {
+      write_log("process " + std::to_string(processes_.slot(slot).pid.acquire()) + " (" + processes_.command(slot) +
+                ") died; what it held was released");
+    } catch (...) {  // no memory for the words
+    }
+    // Words before waiters: those who are told then find them gone.
+    each_entry_of(dead, header_->records, at_.records, [&](Index r) { drop_words(record_at(r), dead); });
+    bool done = true;
+    for (unsigned s = 0; s < stripe_count; ++s) done = drop_waiters(s, dead) && done;
+    if (header_->index_latch.names(slot)) done = IndexGuard(*this, patience_).taken() && done;
+    // All latches are somebody else's now, so the slot may be used again.
+    if (done) collect_memory(dead);
+  }
+  header_->recovery_latch.unlock(processes_);
+}
+
+// What needs no latch: a process that leaves does this for itself.
+void Table::collect_memory(ProcessRef dead) noexcept {
+  each_entry_of(dead, header_->records, at_.records, [&](Index r) { drop_words(record_at(r), dead); });
+  const Index tallies = std::min(header_->tallies.next.ordered(), capacity_.tallies);
+  for (std::uint32_t lane = 0; lane < lanes_used(); ++lane) {
+    if (header_->lanes[lane].process.ordered() != dead) continue;
+    for (Index t = 0; t < tallies; ++t) {
+      Tally& tally = tally_of(lane, t);
+      if (tally.intents.relaxed() != 0) tally.intents.set(0);
+      if (tally.shared.relaxed() != 0) tally.shared.set(0);
+    }
+    header_->lanes[lane].process.exchange(0);
+  }
+  each_entry_of(dead, header_->owners, at_.owners, [&](Index o) {
+    OwnerSlot& owner = owner_at(o);
+    owner.word.set((owner.word.relaxed() >> 32) << 32 | static_cast<std::uint32_t>(OwnerState::free));
+    owner.records.set(none);
+    owner.returned.set(none);
+    owner.name.set(none);
+    owner.process.set(0);
+  });
+  each_entry_of(dead, header_->records, at_.records, [&](Index r) {
+    Record& record = record_at(r);
+    record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::free));
+    record.owner.set(none);
+    record.process.set(0);
+    for (Cell<Index>* field : {&record.next_of_owner, &record.want, &record.node, &record.steps, &record.note}) {
+      field->set(none);
+    }
+  });
+  const auto free_chunks = [&](ChunkPool& pool, const Area& area) {
+    for (Index chunk = 0; chunk <= std::min(pool.next.ordered(), area.chunks - 1); ++chunk) {
+      if (chunk_owner(area, chunk).ordered() == dead) free_chunk(pool, area, chunk);
+    }
+  };
+  free_chunks(header_->records, at_.records);
+  free_chunks(header_->owners, at_.owners);
+  free_chunks(header_->blocks, at_.blocks);
+  processes_.free_slot(dead);
+}
+
+template <class F>
+void Table::each_entry_of(ProcessRef process, const ChunkPool& pool, const Area& area, F f) const {
+  const Index chunks = std::min(pool.next.ordered(), area.chunks);
+  for (Index chunk = 0; chunk < chunks; ++chunk) {
+    if (chunk_owner(area, chunk).ordered() != process) continue;
+    for (Index i = chunk == 0 ? 1 : 0; i < chunk_size; ++i) f(chunk * chunk_size + i);
+  }
+}
+
+// A record names every node whose word may name it: what it wants is written before the word, and what it has is
+// forgotten after. Which of the process's records the word names does not matter: locks are handed over.
+void Table::drop_words(const Record& record, ProcessRef dead) noexcept {
+  drop_word(record.want.acquire(), dead);
+  drop_word(record.node.acquire(), dead);
+  Index block = record.steps.acquire();
+  for (Index walked = 0; block != none && walked < blocks_end(); ++walked, block = block_at(block).next.acquire()) {
+    for (const auto& step : block_at(block).word) drop_word(step_node(step.acquire()), dead);
+  }
+}
+
+void Table::drop_word(Index index, ProcessRef dead) noexcept {
+  if (index == none) return;
+  Node& node = node_at(index);
+  std::uint64_t w = node.word.ordered();
+  for (;;) {
+    const auto holder = static_cast<Index>(w & word::holder);
+    if (holder == none || record_at(holder).process.acquire() != dead) return;
+    if (node.word.cas(w, w & ~word::holder)) return;
+  }
+}
+
+// Takes a dead process's waiters out of a stripe, and tells those who waited for it. Also takes the latch over, if it
+// still names the dead. False if a stopped process has it.
+bool Table::drop_waiters(unsigned s, ProcessRef dead) noexcept {
+  WakeList wake(processes_.reach());
+  const Latched latched(*this, s, false);
+  if (!latched.taken()) return false;
+  for (std::uint32_t i = 0; i < waiters_used(s); ++i) {
+    Waiter& w = waiters_of(s)[i];
+    if (w.waiting.acquire() == 0 || w.process.acquire() != dead) continue;
+    const Index node = w.node.acquire();
+    w.waiting.set(0);
+    settle(node, wake);
+  }
+  Index settled = none;
+  each_waiter(s, [&](const Waiter& w) {
+    const Index node = w.node.acquire();
+    if (node != settled) settle(node, wake);
+    settled = node;
+  });
+  return true;
+}
+
+bool Table::anybody_entangled() const noexcept {
+  for (std::uint32_t slot = 1; slot < processes_.used(); ++slot) {
+    if (processes_.slot(slot).entangled.ordered() != 0 && processes_.slot_live(slot)) return true;
+  }
+  return false;
+}
+
+int Table::lifeline() noexcept {
+  if (processes_.alone()) return -1;
+  processes_.slot(processes_.self_slot()).lifeline.set(1);
+  return file_->descriptor();
+}
+
+// --- an operator's hand ----------------------------------------------------------------------------------
+
+std::size_t Table::break_locks(std::span<const spi::Step> steps) {
+  Index target = none;
+  std::uint64_t w = 0;
+  for (const spi::Step& step : steps) {
+    target = find(index_now(), key_of(step), target, w);
+    if (target == none) return 0;
+  }
+  std::size_t broken = 0;
+  for (Index r = 1; r < records_end(); ++r) {
+    Record& record = record_at(r);
+    std::uint64_t before = record.word.acquire();
+    if (record_state(before) != RecordState::held || !live_record(r)) continue;
+    const bool asked = any_hold(record, [&](Index node, Mode, bool was_asked) { return was_asked && node == target; });
+    if (!asked) continue;
+    // From here on its owner finds it lost, and gives back only the intentions on ancestors (Table::release).
+    if (!record.word.cas(before, record_word(record_generation(before), RecordState::broken))) continue;
+    break_record(r);
+    ++broken;
+  }
+  return broken;
+}
+
+// Counted holds are subtracted in a lane of their own process, so that they still mean something only together. Written
+// down before it is done: if this process dies in between, too much is counted until the other one ends, never too
+// little.
+void Table::break_record(Index index) noexcept {
+  Record& record = record_at(index);
+  const ProcessRef process = record.process.acquire();
+  const std::uint32_t lane = processes_.slot(slot_of(process)).common_lane.acquire() % most_lanes;
+  const auto drop = [&](Index n, Mode mode) {
+    Node& node = node_at(n);
+    if (is_slots(node) || mode == Mode::S) {
+      if (lane < capacity_.lanes && header_->lanes[lane].process.acquire() == process) {
+        tally_of(lane, node.tally.acquire()).shared.subtract(1);
+      }
+    } else if (mode == Mode::X) {
+      std::uint64_t w = node.word.ordered();
+      while ((w & word::holder) == index && !node.word.cas(w, w & ~word::holder)) {
+      }
+    } else {
+      return;
+    }
+    tell_queue(n);
+  };
+  Index block = record.steps.acquire();
+  if (block == none) {
+    drop(record.node.acquire(), node_mode(record));
+    return;
+  }
+  for (Index walked = 0; block != none && walked < blocks_end(); ++walked, block = block_at(block).next.acquire()) {
+    for (const auto& step : block_at(block).word) {
+      if (step_node(step.acquire()) != none) drop(step_node(step.acquire()), step_mode(step.acquire()));
+    }
+  }
+}
+
+// --- the log ---------------------------------------------------------------------------------------------
+
+void Table::write_log(std::string_view text) noexcept {
+  if (processes_.alone()) return;
+  timespec wall{};
+  clock_gettime(CLOCK_REALTIME, &wall);
+  const std::uint64_t ticket = header_->log_next.add(1);
+  LogEntry& entry = header_->log[ticket % log_size];
+  entry.ticket.exchange(0);
+  entry.when.set(std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec);
+  for (std::size_t i = 0; i < LogEntry::words; ++i) {
+    std::uint64_t bytes = 0;
+    if (i * 8 < text.size()) std::memcpy(&bytes, text.data() + i * 8, std::min<std::size_t>(8, text.size() - i * 8));
+    entry.text[i].set(bytes);
+  }
+  entry.ticket.set(ticket + 1);
+}
+
+std::vector<Table::LogCopy> Table::read_log() const {
+  std::vector<std::pair<std::uint64_t, LogCopy>> found;
+  for (const LogEntry& entry : header_->log) {
+    const std::uint64_t ticket = entry.ticket.acquire();
+    if (ticket == 0) continue;
+    std::string text(LogEntry::words * 8, '\0');
+    for (std::size_t i = 0; i < LogEntry::words; ++i) {
+      const std::uint64_t bytes = entry.text[i].acquire();
+      std::memcpy(text.data() + i * 8, &bytes, 8);
+    }
+    text.resize(strnlen(text.data(), text.size()));
+    LogCopy copy{entry.when.acquire(), std::move(text)};
+    if (entry.ticket.acquire() == ticket) found.emplace_back(ticket, std::move(copy));
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<LogCopy> log;
+  for (auto& [ticket, copy] : found) log.push_back(std::move(copy));
+  return log;
+}
+
+}  // namespace hierlock::engine
