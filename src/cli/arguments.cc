@@ -8,9 +8,7 @@
 #include <string_view>
 
 #include <hierlock/error.h>
-#include <hierlock/locker.h>
 #include <hierlock/spi/plan.h>
-#include <hierlock/spi/url.h>
 #include <hierlock/version.h>
 
 #include "plan/buckets.h"
@@ -66,30 +64,53 @@ std::vector<std::uint64_t> read_ids(std::string_view text) {
   return ids;
 }
 
-// Throws UsageError unless `text` names a store of this build; `from` says where it was given.
-void check_url(const std::string& text, const std::string& from) {
-  const spi::Url url = [&] {
-    try {
-      return spi::Url::parse(text);
-    } catch (const std::exception& error) {
-      refuse(from + ": " + error.what());
-    }
-  }();
-  if (url.scheme == "memory") {
-    if (url.rest.empty() && url.options.empty()) return;
-    try {
-      open(text);  // the store knows its own options
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::invalid_argument) throw;
-      refuse(from + ": " + error.what());
-    }
-    return;
+// `5s`, `250ms`, `1.5m`, `2h`, `1d`; a plain number counts seconds.
+std::chrono::nanoseconds read_duration(std::string_view text, const std::string& option) {
+  const auto bad = [&] {
+    refuse(option + " " + plan::excerpt(text, 30) +
+           " is not a duration of at most 3650d; write it like 5s, 250ms or 1m");
+  };
+  using namespace std::chrono_literals;
+  constexpr std::pair<std::string_view, std::chrono::nanoseconds> units[] = {
+      {"ms", 1ms}, {"s", 1s}, {"m", 1min}, {"h", 1h}, {"d", 24h}};
+  std::string_view digits = text;
+  std::chrono::nanoseconds unit = 1s;
+  for (const auto& [suffix, value] : units) {
+    if (!digits.ends_with(suffix)) continue;
+    unit = value;
+    digits.remove_suffix(suffix.size());
+    break;
   }
-  constexpr std::string_view others[] = {"shm", "mysql", "postgres", "valkey", "etcd"};
-  if (std::find(std::begin(others), std::end(others), url.scheme) != std::end(others)) {
-    refuse(from + ": this build has no " + url.scheme + " store; use memory:");
+  const std::string_view whole = digits.substr(0, digits.find('.'));
+  const std::string_view part = whole.size() < digits.size() ? digits.substr(whole.size() + 1) : "0";
+  if (whole.empty() || whole.size() > 12 || part.empty() || part.size() > 9) bad();
+  for (const std::string_view number : {whole, part}) {
+    if (number.find_first_not_of("0123456789") != number.npos) bad();
   }
-  refuse(from + ": there is no store " + plan::excerpt(url.scheme) + "; use memory:");
+  std::int64_t units_given = 0;
+  for (const char digit : whole) units_given = units_given * 10 + (digit - '0');
+  constexpr std::chrono::nanoseconds most = 3650 * 24h;
+  if (units_given > most / unit) bad();
+  std::chrono::nanoseconds sum = units_given * unit;
+  std::chrono::nanoseconds place = unit;
+  for (const char digit : part) {
+    place /= 10;
+    sum += (digit - '0') * place;
+  }
+  return sum;
+}
+
+// The command on the command line, or nothing. Only --on has a value that could be taken for one.
+std::string_view command_word(std::span<const char* const> arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
+    if (argument == "--on") {
+      ++i;
+    } else if (!argument.starts_with('-')) {
+      return argument;
+    }
+  }
+  return {};
 }
 
 // CLI11 takes "[a,b]" in a list apart, drops an empty argument, and does not take what follows "--" for more of a list
@@ -113,10 +134,13 @@ std::string unmarked(std::string_view argument) {
   return std::string(argument);
 }
 
+constexpr const char* commands[] = {"exec", "status", "break", "explain", "collisions", "help"};
+constexpr const char* command_list = "exec, status, break, explain, collisions or help";
+
+// Knows the options of one command only: those of the others would take their time in every `exec`.
 struct Options {
   CLI::App app{"", "hierlock"};
-  CLI::App* explain = nullptr;
-  CLI::App* collisions = nullptr;
+  CLI::App* command = nullptr;  // null: none of ours was asked for
 
   std::string on{};
   bool version = false;
@@ -128,80 +152,215 @@ struct Options {
   bool named = false;
   std::string slots{};
 
+  std::string timeout{};
+  bool no_wait = false;
+  std::string conflict_exit_code{};
+  std::string note{};
+
+  bool dot = false;
+  bool all = false;
+  bool watch = false;
+  std::string interval{};
+  std::string count{};
+
+  bool yes = false;
+  std::string reason{};
+
   std::string ids{};
   std::string at_once{};
 
-  Options() {
+  std::string topic{};
+
+  explicit Options(std::string_view wanted) {
     app.add_option("--on", on);
-    app.add_flag("--version", version)->disable_flag_override();
+    flag(app, "--version", version);
     app.fallthrough();
     app.require_subcommand(0, 1);  // what follows a command is never another one, but may be an id of that name
-
-    explain = app.add_subcommand("explain");
-    explain->add_option("TARGET", targets);
-    explain->add_flag("--shared", shared)->disable_flag_override();
-    explain->add_flag("--named", named)->disable_flag_override();
-    explain->add_option("--slots", slots);
-    explain->add_option("--buckets", buckets);
-    explain->add_flag("--json", json)->disable_flag_override();
-
-    collisions = app.add_subcommand("collisions");
-    collisions->add_option("--ids", ids);
-    collisions->add_option("--buckets", buckets);
-    collisions->add_option("--at-once", at_once);
-    collisions->add_flag("--json", json)->disable_flag_override();
+    for (const char* name : commands) {
+      if (wanted == name) command = app.add_subcommand(name);
+    }
+    if (command == nullptr) return;
+    if (wanted == "exec") {
+      add_targets();
+      command->add_option("--timeout", timeout);
+      flag(*command, "--no-wait", no_wait);
+      command->add_option("--conflict-exit-code", conflict_exit_code);
+      command->add_option("--note", note);
+    } else if (wanted == "status") {
+      command->add_option("TARGET", targets);
+      flag(*command, "--all", all);
+      flag(*command, "--json", json);
+      flag(*command, "--dot", dot);
+      flag(*command, "--watch", watch);
+      command->add_option("--interval", interval);
+      command->add_option("--count", count);
+    } else if (wanted == "break") {
+      add_targets();
+      flag(*command, "--yes", yes);
+      command->add_option("--reason", reason);
+      flag(*command, "--json", json);
+    } else if (wanted == "explain") {
+      add_targets();
+      command->add_option("--buckets", buckets);
+      flag(*command, "--json", json);
+    } else if (wanted == "collisions") {
+      command->add_option("--ids", ids);
+      command->add_option("--buckets", buckets);
+      command->add_option("--at-once", at_once);
+      flag(*command, "--json", json);
+    } else {
+      command->add_option("COMMAND", topic);
+    }
   }
 
-  // The subcommand on the command line; null if there is none.
-  const CLI::App* command() const {
-    const auto given = app.get_subcommands();
-    return given.empty() ? nullptr : given.front();
+  // Whether the command was given the option.
+  bool given(const char* option) const { return command->count(option) > 0; }
+
+  void unmark() {
+    for (std::string* value : {&on, &buckets, &slots, &timeout, &conflict_exit_code, &note, &interval, &count, &reason,
+                               &ids, &at_once, &topic}) {
+      *value = unmarked(*value);
+    }
+    for (std::string& target : targets) target = unmarked(target);
+  }
+
+ private:
+  static void flag(CLI::App& of, const char* name, bool& value) { of.add_flag(name, value)->disable_flag_override(); }
+  void add_targets() {
+    command->add_option("TARGET", targets);
+    flag(*command, "--shared", shared);
+    flag(*command, "--named", named);
+    command->add_option("--slots", slots);
   }
 };
 
-std::uint32_t read_buckets(const CLI::App& command, const std::string& text) {
-  if (command.count("--buckets") == 0) return plan::default_buckets;
-  return static_cast<std::uint32_t>(read_number(text, "--buckets", max_buckets));
+std::uint32_t read_buckets(const Options& options) {
+  if (!options.given("--buckets")) return plan::default_buckets;
+  return static_cast<std::uint32_t>(read_number(options.buckets, "--buckets", max_buckets));
 }
 
-ExplainCommand read_explain(const Options& options) {
-  const bool with_slots = options.explain->count("--slots") > 0;
-  if (options.targets.empty()) refuse("explain: no target; write hierlock explain u1/a1/r1");
-  if (options.named && with_slots) refuse("explain: --named and --slots exclude each other; remove one");
-  ExplainCommand command;
-  command.buckets = read_buckets(*options.explain, options.buckets);
-  command.json = options.json;
+// The targets as the flags say they are to be read, which can be locked together.
+std::vector<Target> read_targets(const Options& options) {
+  const std::string name = options.command->get_name();
+  const bool with_slots = options.given("--slots");
+  if (options.targets.empty()) {
+    refuse(name + ": no target; write hierlock " + name + " u1/a1/r1" + (name == "exec" ? " -- COMMAND" : ""));
+  }
+  if (options.named && with_slots) refuse(name + ": --named and --slots exclude each other; remove one");
   std::uint32_t slots = 0;
   if (with_slots) slots = static_cast<std::uint32_t>(read_number(options.slots, "--slots", max_slots));
+  std::vector<Target> targets;
   for (const std::string& text : options.targets) {
     Target target = options.named ? hierlock::named(text)
                     : with_slots  ? hierlock::slots(text, slots)
                                   : Target::parse(text);
-    command.targets.push_back(options.shared ? hierlock::shared(std::move(target)) : std::move(target));
+    targets.push_back(options.shared ? hierlock::shared(std::move(target)) : std::move(target));
   }
   try {
-    const spi::Plan together(command.targets);
+    const spi::Plan together(targets);
   } catch (const Error& error) {
     refuse(error.what());
   }
+  return targets;
+}
+
+// For commands that know what to do with one target at most.
+void refuse_second_target(const Options& options) {
+  if (options.targets.size() < 2) return;
+  const std::string name = options.command->get_name();
+  refuse(name + ": more than one target; remove " + plan::excerpt(options.targets[1]) + ", or run hierlock " + name +
+         " once for each");
+}
+
+ExecCommand read_exec(const Options& options, const StoreUrl& store,
+                      std::optional<std::span<const char* const>> command_line) {
+  if (!command_line || command_line->empty()) {
+    refuse("exec: no command; write hierlock exec TARGET -- COMMAND, with the -- before the command");
+  }
+  ExecCommand command;
+  command.store = store;
+  command.targets = read_targets(options);
+  if (options.no_wait && options.given("--timeout")) {
+    refuse("exec: --no-wait and --timeout exclude each other; remove one");
+  }
+  if (options.no_wait) command.timeout = std::chrono::nanoseconds::zero();
+  if (options.given("--timeout")) command.timeout = read_duration(options.timeout, "--timeout");
+  if (options.given("--conflict-exit-code")) {
+    const std::string& code = options.conflict_exit_code;
+    if (code != "0") {
+      command.conflict_exit_code = static_cast<int>(read_number(code, "--conflict-exit-code", 255));
+    } else {
+      command.conflict_exit_code = 0;
+    }
+  }
+  command.note = options.note;
+  command.command.assign(command_line->begin(), command_line->end());
   return command;
 }
 
-CollisionsCommand read_collisions(const Options& options) {
-  if (options.collisions->count("--ids") == 0)
-    refuse("collisions: --ids is missing; write hierlock collisions --ids 1M");
-  CollisionsCommand command;
-  command.ids = read_ids(options.ids);
-  command.buckets = read_buckets(*options.collisions, options.buckets);
-  command.at_once =
-      options.collisions->count("--at-once") == 0 ? 100 : read_number(options.at_once, "--at-once", max_ids);
+StatusCommand read_status(const Options& options, const StoreUrl& store) {
+  refuse_second_target(options);
+  if (options.json + options.dot + options.watch > 1) {
+    refuse("status: --json, --dot and --watch exclude each other; keep one");
+  }
+  if (!options.watch && (options.given("--interval") || options.given("--count"))) {
+    refuse("status: --interval and --count are for --watch; add it");
+  }
+  StatusCommand command;
+  command.store = store;
+  if (!options.targets.empty()) command.target = Target::parse(options.targets.front());
+  command.form = options.json  ? StatusCommand::Form::json
+                 : options.dot ? StatusCommand::Form::dot
+                               : StatusCommand::Form::text;
+  command.all = options.all;
+  command.watch = options.watch;
+  if (options.given("--interval")) {
+    command.interval = read_duration(options.interval, "--interval");
+    if (command.interval < std::chrono::milliseconds(50)) refuse("--interval is too short; use 50ms or more");
+  }
+  if (options.given("--count")) command.count = read_number(options.count, "--count", max_ids);
+  return command;
+}
+
+BreakCommand read_break(const Options& options, const StoreUrl& store) {
+  std::vector<Target> targets = read_targets(options);
+  refuse_second_target(options);
+  return {.store = store,
+          .target = std::move(targets.front()),
+          .reason = options.reason,
+          .yes = options.yes,
+          .json = options.json};
+}
+
+ExplainCommand read_explain(const Options& options) {
+  ExplainCommand command;
+  command.targets = read_targets(options);
+  command.buckets = read_buckets(options);
   command.json = options.json;
   return command;
 }
 
+CollisionsCommand read_collisions(const Options& options) {
+  if (!options.given("--ids")) refuse("collisions: --ids is missing; write hierlock collisions --ids 1M");
+  CollisionsCommand command;
+  command.ids = read_ids(options.ids);
+  command.buckets = read_buckets(options);
+  command.at_once = options.given("--at-once") ? read_number(options.at_once, "--at-once", max_ids) : 100;
+  command.json = options.json;
+  return command;
+}
+
+PrintCommand read_help(const Options& options) {
+  const std::string& topic = options.topic;
+  if (!topic.empty() && std::find(std::begin(commands), std::end(commands), topic) == std::end(commands)) {
+    refuse("help: unknown command " + plan::excerpt(topic) + "; use " + command_list);
+  }
+  return {help(topic)};
+}
+
 // CLI11's words for the commonest mistakes do not tell the fix.
 std::string retell(const Options& options, const CLI::ParseError& error) {
-  const CLI::App* command = options.command();
+  const CLI::App* command = options.command;
   const std::string see =
       command != nullptr ? "; see hierlock " + command->get_name() + " --help" : "; see hierlock --help";
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
@@ -210,7 +369,7 @@ std::string retell(const Options& options, const CLI::ParseError& error) {
       if (extra.starts_with('-')) return "unknown option " + plan::excerpt(extra) + see;
     }
     const std::string first = extras.empty() ? "" : unmarked(extras.front());
-    if (command == nullptr) return "unknown command " + plan::excerpt(first) + "; use explain or collisions";
+    if (command == nullptr) return "unknown command " + plan::excerpt(first) + "; use " + command_list;
     return "unexpected argument " + plan::excerpt(first) + see;
   }
   std::string message = error.what();
@@ -231,40 +390,51 @@ std::string retell(const Options& options, const CLI::ParseError& error) {
 }  // namespace
 
 Command read_arguments(std::span<const char* const> arguments, const char* url) {
-  Options options;
+  const std::string_view wanted = command_word(arguments);
+  std::optional<std::span<const char* const>> command_line;
+  if (wanted == "exec") {
+    const auto separator =
+        std::find_if(arguments.begin(), arguments.end(), [](std::string_view argument) { return argument == "--"; });
+    const auto own = static_cast<std::size_t>(separator - arguments.begin());
+    if (own < arguments.size()) command_line = arguments.subspan(own + 1);
+    arguments = arguments.first(own);
+  }
+  Options options(wanted);
   std::vector<std::string> texts = marked(arguments);
   std::reverse(texts.begin(), texts.end());  // CLI11 reads them from the back
   try {
     options.app.parse(texts);
   } catch (const CLI::CallForHelp&) {
-    const CLI::App* command = options.command();
-    return PrintCommand{help(command == nullptr ? "" : command->get_name())};
+    return PrintCommand{help(options.command == nullptr ? "" : options.command->get_name())};
   } catch (const CLI::ParseError& error) {
     refuse(retell(options, error));
   }
-  for (std::string* value : {&options.on, &options.buckets, &options.slots, &options.ids, &options.at_once}) {
-    *value = unmarked(*value);
-  }
-  for (std::string& target : options.targets) target = unmarked(target);
+  options.unmark();
   if (options.version) return PrintCommand{"hierlock " HIERLOCK_VERSION "\n"};
+  if (wanted == "help") return read_help(options);
 
+  StoreUrl store;
   if (options.app.count("--on") > 0) {
-    check_url(options.on, "--on");
+    store = {options.on, "--on"};
   } else if (url != nullptr && *url != '\0') {
-    check_url(url, "HIERLOCK_URL");
+    store = {url, "HIERLOCK_URL"};
   }
-  if (options.command() == options.explain) return read_explain(options);
-  if (options.command() == options.collisions) return read_collisions(options);
-  refuse("no command; use explain or collisions, or see hierlock --help");
+  check_store(store);
+  if (wanted == "exec") return read_exec(options, store, command_line);
+  if (wanted == "status") return read_status(options, store);
+  if (wanted == "break") return read_break(options, store);
+  if (wanted == "explain") return read_explain(options);
+  if (wanted == "collisions") return read_collisions(options);
+  refuse(std::string("no command; use ") + command_list + ", or see hierlock --help");
 }
 
+std::span<const char* const> command_names() { return commands; }
+
 std::vector<std::string> option_names(const std::string& command) {
-  const Options options;
-  const CLI::App* app = command == "explain"      ? options.explain
-                        : command == "collisions" ? options.collisions
-                                                  : &options.app;
+  const Options options(command);
   std::vector<std::string> names;
-  for (const CLI::Option* option : app->get_options()) names.push_back(option->get_name(false, false));
+  const CLI::App& app = options.command != nullptr ? *options.command : options.app;
+  for (const CLI::Option* option : app.get_options()) names.push_back(option->get_name(false, false));
   return names;
 }
 

@@ -1,6 +1,7 @@
 // Arguments: the command line, read and checked. Knows the options; does nothing.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,11 +12,42 @@
 
 #include <hierlock/target.h>
 
+#include "cli/exit_codes.h"
+#include "cli/store.h"
+
 namespace hierlock::cli {
 
 // Something to print and be done: --help, --version.
 struct PrintCommand {
   std::string text;
+};
+
+struct ExecCommand {
+  StoreUrl store;
+  std::vector<Target> targets;
+  std::optional<std::chrono::nanoseconds> timeout;  // none: for ever; zero: not at all
+  int conflict_exit_code = exit_not_acquired;
+  std::string note;
+  std::vector<std::string> command;  // the program and its arguments
+};
+
+struct StatusCommand {
+  enum class Form : std::uint8_t { text, json, dot };
+  StoreUrl store;
+  std::optional<Target> target;  // only what has to do with it
+  Form form = Form::text;
+  bool all = false;  // also what is held only because of something below it
+  bool watch = false;
+  std::chrono::nanoseconds interval = std::chrono::seconds(1);
+  std::uint64_t count = 0;  // how many frames; 0: no end
+};
+
+struct BreakCommand {
+  StoreUrl store;
+  Target target;
+  std::string reason;
+  bool yes = false;
+  bool json = false;
 };
 
 struct ExplainCommand {
@@ -31,7 +63,7 @@ struct CollisionsCommand {
   bool json = false;
 };
 
-using Command = std::variant<PrintCommand, ExplainCommand, CollisionsCommand>;
+using Command = std::variant<PrintCommand, ExecCommand, StatusCommand, BreakCommand, ExplainCommand, CollisionsCommand>;
 
 // One line that says what is wrong with the command line and how to put it right.
 struct UsageError : std::runtime_error {
@@ -40,6 +72,9 @@ struct UsageError : std::runtime_error {
 
 // `arguments` without the program's name; `url` is HIERLOCK_URL, or null. Throws UsageError, or Error for a bad target.
 Command read_arguments(std::span<const char* const> arguments, const char* url);
+
+// The commands, in the order the help tells them in.
+std::span<const char* const> command_names();
 
 // Every option of a command (of the tool itself, if empty), to compare with what the help tells.
 std::vector<std::string> option_names(const std::string& command);

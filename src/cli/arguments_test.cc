@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -16,7 +18,9 @@ Command read(const std::vector<const char*>& arguments, const char* url = nullpt
 }
 
 TEST(Help, names_every_option_and_fits_the_terminal) {
-  for (const std::string command : {"", "explain", "collisions"}) {
+  std::vector<std::string> commands{""};
+  for (const char* name : command_names()) commands.emplace_back(name);
+  for (const std::string& command : commands) {
     const std::string text = help(command);
     for (const std::string& option : option_names(command)) {
       EXPECT_NE(text.find(option), std::string::npos) << command << " --help does not tell " << option;
@@ -56,6 +60,48 @@ TEST(Arguments, numbers_may_have_a_suffix) {
   }
 }
 
+TEST(Arguments, what_follows_the_dashes_of_exec_is_the_command) {
+  const auto command = std::get<ExecCommand>(
+      read({"--on", "memory:", "exec", "u1", "--shared", "u2", "--", "cmd", "--", "--shared", "", "[x]"}));
+  EXPECT_EQ(command.targets, (std::vector<Target>{shared("u1"), shared("u2")}));
+  EXPECT_EQ(command.command, (std::vector<std::string>{"cmd", "--", "--shared", "", "[x]"}));
+  EXPECT_EQ(command.store.text, "memory:");
+  EXPECT_EQ(std::get<ExecCommand>(read({"exec", "u1", "--", "x"})).store.text, "shm:");
+  EXPECT_EQ(std::get<ExecCommand>(read({"exec", "u1", "--", "x"}, "memory:")).store.text, "memory:");
+  EXPECT_EQ(std::get<ExecCommand>(read({"exec", "%2Dx", "--", "x"})).targets.front(), Target("-x"));
+}
+
+TEST(Arguments, durations_have_a_unit_or_count_seconds) {
+  using namespace std::chrono_literals;
+  const auto timeout = [](const char* text) {
+    return std::get<ExecCommand>(read({"exec", "--timeout", text, "u1", "--", "x"})).timeout;
+  };
+  EXPECT_EQ(timeout("5"), 5s);
+  EXPECT_EQ(timeout("5s"), 5s);
+  EXPECT_EQ(timeout("250ms"), 250ms);
+  EXPECT_EQ(timeout("0.5"), 500ms);
+  EXPECT_EQ(timeout("1.5m"), 90s);
+  EXPECT_EQ(timeout("1h"), 1h);
+  EXPECT_EQ(timeout("3650d"), 24h * 3650);
+  EXPECT_EQ(timeout("0"), 0s);
+  EXPECT_EQ(std::get<ExecCommand>(read({"exec", "--no-wait", "u1", "--", "x"})).timeout, 0s);
+  EXPECT_EQ(std::get<ExecCommand>(read({"exec", "u1", "--", "x"})).timeout, std::nullopt);
+  for (const char* bad : {"", "s", "ms", ".", "5.", ".5", "-1", "+1", "1e3", "1 s", "5S", "1w", "1.2.3", "3651d",
+                          "999999999999h", "9999999999999", "0x5", "1.0000000001"}) {
+    EXPECT_THROW(timeout(bad), UsageError) << bad;
+  }
+}
+
+TEST(Arguments, exit_codes_are_those_a_process_can_have) {
+  const auto code = [](const char* text) {
+    return std::get<ExecCommand>(read({"exec", "--conflict-exit-code", text, "u1", "--", "x"})).conflict_exit_code;
+  };
+  EXPECT_EQ(code("0"), 0);
+  EXPECT_EQ(code("255"), 255);
+  EXPECT_EQ(std::get<ExecCommand>(read({"exec", "u1", "--", "x"})).conflict_exit_code, 75);
+  for (const char* bad : {"", "-1", "256", "1k", "x"}) EXPECT_THROW(code(bad), UsageError) << bad;
+}
+
 TEST(Arguments, the_option_wins_over_the_environment) {
   EXPECT_NO_THROW(read({"--on", "memory:", "explain", "u1"}, "nonsense"));
   EXPECT_THROW(read({"explain", "u1"}, "nonsense"), UsageError);
@@ -64,7 +110,7 @@ TEST(Arguments, the_option_wins_over_the_environment) {
 }
 
 TEST(Arguments, urls_of_stores_that_are_not_there_are_refused_without_their_password) {
-  for (const char* url : {"shm:", "mysql://app:hunter2@db/shop", "postgres://app:hunter2@db", "valkey://:hunter2@db",
+  for (const char* url : {"mysql://app:hunter2@db/shop", "postgres://app:hunter2@db", "valkey://:hunter2@db",
                           "etcd://app:hunter2@db", "hunter3://x", "memory:?nonsense=1", "memory:somewhere"}) {
     try {
       read({"explain", "u1", "--on", url});
@@ -83,6 +129,26 @@ TEST(Output, wide_characters_take_two_columns) {
   EXPECT_EQ(fit_end("u1/a1/r1", 8), "u1/a1/r1");
   EXPECT_EQ(fit_end("u1/a1/r1", 6), "…a1/r1");
   EXPECT_EQ(fit_end("資源資源", 5), "…資源");
+}
+
+TEST(Output, texts_are_cut_at_the_end_that_matters_less) {
+  EXPECT_EQ(fit_begin("a long note", 11), "a long note");
+  EXPECT_EQ(fit_begin("a long note", 7), "a long…");
+  EXPECT_EQ(fit_begin("資源資源", 6), "資源…");
+  EXPECT_EQ(fit_begin("資源資源", 0), "…");
+}
+
+TEST(Output, times_are_brief) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(brief_time(-5ms), "0ms");
+  EXPECT_EQ(brief_time(250ms), "250ms");
+  EXPECT_EQ(brief_time(1s), "1s");
+  EXPECT_EQ(brief_time(1'990ms), "1.9s");
+  EXPECT_EQ(brief_time(12'700ms), "12s");
+  EXPECT_EQ(brief_time(60s), "1m");
+  EXPECT_EQ(brief_time(123s), "2m03s");
+  EXPECT_EQ(brief_time(3h + 5min), "3h05m");
+  EXPECT_EQ(brief_time(100h), "4d04h");
 }
 
 TEST(Output, json_escapes_what_json_must) {

@@ -14,29 +14,140 @@ u1, but not on a1's other resources.
 Usage: hierlock [--on URL] COMMAND ...
 
 Commands:
-  explain TARGET...    what locking a target means: levels, modes, keys and
-                       buckets, and the order in which several are locked
-  collisions --ids N   how often different ids meet in one bucket of a store
-                       that locks rows of a fixed table, and wait without need
+  exec TARGET... -- CMD   run a command while holding locks
+  status [TARGET]         who holds what, who waits, and for whom
+  break TARGET            take a lock away from whoever holds it
+  explain TARGET...       what locking a target means: levels, modes, keys and
+                          buckets, and the order in which several are locked
+  collisions --ids N      how often different ids meet in one bucket of a store
+                          that locks rows of a fixed table, and wait without
+                          need
+  help [COMMAND]          print this, or the help of a command
 
 Options:
-  --on URL             the store; default: $HIERLOCK_URL, else memory:
-  --version            print the version
-  -h, --help           print this; after a command: the help of that command
+  --on URL                the store; default: $HIERLOCK_URL, else shm:, which
+                          is this machine's, for this user
+  --version               print the version
+  -h, --help              print this; after a command: the help of that command
 
 Targets:
-  u1/a1/r1             a path: 1 to 8 ids, the root first; exclusive
-  'shared u1/a1'       the same, held shared
-  'named "refresh"'    a name, outside of any hierarchy
-  'slots "import" 3'   a name with 3 places
+  u1/a1/r1                a path: 1 to 8 ids, the root first; exclusive
+  'shared u1/a1'          the same, held shared
+  'named "refresh"'       a name, outside of any hierarchy
+  'slots "import" 3'      a name with 3 places
   In a path, / that belongs to an id is written %2F, and % is written %25.
 
 Examples:
+  hierlock exec u1/a1 -- echo 'nobody else works on u1/a1'
+  hierlock status
   hierlock explain u1/a1/r1
-  hierlock explain --shared u1/a1
-  hierlock collisions --ids 1M
 
-Exit codes: 0 done; 64 wrong usage; 74 the output could not be written.
+Exit codes: 0 done; 64 wrong usage; 69 the store cannot be reached; 70 a lock
+was lost, or the tool failed; 74 the output could not be written; 75 not
+acquired; 77 missing rights; 78 not provisioned, unsafe or incompatible; those
+of the command that exec runs.
+)";
+
+constexpr const char* exec_help =
+    R"(Runs a command while holding locks.
+
+Usage: hierlock exec [OPTIONS] TARGET... -- COMMAND [ARGUMENT...]
+
+All targets are locked at once or none, then the command runs, then they are
+released. The lock lasts as long as the command even if hierlock itself is
+killed. The command has the lock's fence in HIERLOCK_FENCE: a number that only
+rises; whatever it writes to can refuse what comes with a lower one.
+
+Signals sent to hierlock are passed on to the command; one that comes while it
+still waits for the lock ends it, and nothing is run. If the lock is lost, the
+command gets SIGTERM, and SIGKILL 5 s later.
+
+Options:
+  --shared                 the targets are held shared instead of exclusively
+  --named                  each TARGET is a name, taken as it is
+  --slots N                each TARGET is a name with N places, taken as it is
+  --timeout T              wait no longer than T: 5s, 250ms, 1.5m, 1h, 1d; a
+                           number alone counts seconds; default: for ever, but
+                           stderr tells every 10 s who is in the way
+  --no-wait                do not wait at all
+  --conflict-exit-code N   exit code if the lock is not acquired; default: 75
+  --note TEXT              shown beside the lock in hierlock status
+  --on URL                 the store; default: $HIERLOCK_URL, else shm:
+  -h, --help               print this
+
+A path that begins with - is written with %2D in its place.
+
+Examples:
+  hierlock exec u1/a1/r1 -- echo 'order 17'
+      nobody else works on this resource, its account or its user
+  hierlock exec --shared u1 -- echo 'a report about u1'
+  hierlock exec u1/a1 u2/a7 -- echo 'from u1/a1 to u2/a7'
+  hierlock exec --slots 3 --timeout 1m import -- echo 'one of three'
+  hierlock exec --named refresh --no-wait -- sh -c 'echo $HIERLOCK_FENCE'
+
+Exit codes: the command's own; 128+n if signal n ended it, or ended hierlock
+while it waited; 127 if the command was not found, 126 if it cannot be run; 75
+not acquired (timeout, busy, deadlock); 70 the lock was lost; others as in
+hierlock --help.
+)";
+
+constexpr const char* status_help =
+    R"(Shows who holds what, who waits, and for whom.
+
+Usage: hierlock status [OPTIONS] [TARGET]
+
+The first line names the table. Of each lock: its target, the mode (X
+exclusive, S shared), the process, how long it has been held, its fence, the
+command, the owner and the note. With TARGET only what is held or awaited at
+it, above it or below it. Last, what happened to the table itself: processes
+that died, locks that were broken.
+
+Options:
+  --all            also the nodes that are held only because of something
+                   below them (modes IX and IS)
+  --json           print one JSON document, described in docs/cli.md
+  --dot            print who waits for whom as a graph for Graphviz
+  --watch          show it again and again; q or Ctrl-C ends it
+  --interval T     with --watch: how often; default: 1s
+  --count N        with --watch: how many times; default: without end
+  --on URL         the store; default: $HIERLOCK_URL, else shm:
+  -h, --help       print this
+
+Examples:
+  hierlock status
+  hierlock status u1/a1
+  hierlock status --json
+  hierlock status --watch --count 2 --interval 100ms
+)";
+
+constexpr const char* break_help =
+    R"(Takes a lock away from whoever holds it: an operator's last resort.
+
+Usage: hierlock break [OPTIONS] TARGET
+
+Shows who holds TARGET, asks, and releases it by force. Only locks that were
+asked for with exactly this target are broken, not those above or below it.
+Their holders are not stopped: they find their lock lost (hierlock exec then
+ends its command), and may write until they look. What they write must be
+refused by its fence. The table's log tells who broke the lock, and why.
+
+Options:
+  --yes            do not ask
+  --reason TEXT    for the log
+  --named          TARGET is a name, taken as it is
+  --slots N        TARGET is a name with N places, taken as it is
+  --shared         makes no difference: shared locks on TARGET are broken too
+  --json           print one JSON document, described in docs/cli.md
+  --on URL         the store; default: $HIERLOCK_URL, else shm:
+  -h, --help       print this
+
+Examples:
+  hierlock break u1/a1/r1 --yes --reason 'the host is gone'
+  hierlock break --yes --named refresh
+  hierlock break --yes --json u1/a1
+
+Exit codes: 0 broken; 1 nothing was broken, because nobody held it or the
+answer was no; others as in hierlock --help.
 )";
 
 constexpr const char* explain_help =
@@ -56,7 +167,7 @@ Options:
   --slots N        each TARGET is a name with N places, taken as it is
   --buckets N      buckets per level of the table; default: 10,000,000
   --json           print one JSON document, described in docs/cli.md
-  --on URL         the store; default: $HIERLOCK_URL, else memory:
+  --on URL         the store; default: $HIERLOCK_URL, else shm:
   -h, --help       print this
 
 Numbers may end in k, M, G or T. A target that begins with - goes after --.
@@ -89,7 +200,7 @@ Options:
   --buckets N      buckets per level of the table; default: 10,000,000
   --at-once K      how many locks others hold at one moment; default: 100
   --json           print one JSON document, described in docs/cli.md
-  --on URL         the store; default: $HIERLOCK_URL, else memory:
+  --on URL         the store; default: $HIERLOCK_URL, else shm:
   -h, --help       print this
 
 Numbers may end in k, M, G or T.
@@ -103,6 +214,9 @@ Examples:
 }  // namespace
 
 std::string help(const std::string& command) {
+  if (command == "exec") return exec_help;
+  if (command == "status") return status_help;
+  if (command == "break") return break_help;
   if (command == "explain") return explain_help;
   if (command == "collisions") return collisions_help;
   return tool_help;

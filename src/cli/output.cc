@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
+#include "cli/exit_codes.h"
 #include "plan/text.h"
 
 namespace hierlock::cli {
@@ -50,6 +53,19 @@ std::string fit_end(std::string_view text, std::size_t width) {
     text.remove_prefix(std::max<std::size_t>(plan::utf8_character(text), 1));
   }
   return "…" + std::string(text);
+}
+
+std::string fit_begin(std::string_view text, std::size_t width) {
+  if (columns(text) <= width) return std::string(text);
+  std::size_t kept = 0;
+  std::size_t used = 1;
+  while (kept < text.size()) {
+    const std::size_t size = std::max<std::size_t>(plan::utf8_character(text.substr(kept)), 1);
+    used += columns(text.substr(kept, size));
+    if (used > width) break;
+    kept += size;
+  }
+  return std::string(text.substr(0, kept)) + "…";
 }
 
 std::string Table::str() const {
@@ -159,8 +175,34 @@ std::string grouped(std::uint64_t number) {
   return digits;
 }
 
+std::string brief_time(std::chrono::nanoseconds time) {
+  const auto ms = std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count(), 0);
+  const std::int64_t s = ms / 1000;
+  const std::int64_t m = s / 60;
+  const std::int64_t h = m / 60;
+  if (ms < 1'000) return fmt::format("{}ms", ms);
+  if (s < 10 && ms % 1'000 >= 100) return fmt::format("{}.{}s", s, ms % 1'000 / 100);
+  if (m == 0) return fmt::format("{}s", s);
+  if (h == 0) return s % 60 == 0 ? fmt::format("{}m", m) : fmt::format("{}m{:02}s", m, s % 60);
+  if (h < 48) return m % 60 == 0 ? fmt::format("{}h", h) : fmt::format("{}h{:02}m", h, m % 60);
+  return fmt::format("{}d{:02}h", h / 24, h % 24);
+}
+
+void complain(const std::string& message) {
+  const std::string line = "hierlock: " + plan::showable(message) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 bool write_out(std::string_view text) {
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
+
+int print(std::string_view text) { return write_out(text) ? exit_ok : cannot_write(errno); }
+
+int cannot_write(int error) {
+  complain(std::string("cannot write the output: ") + std::strerror(error) +
+           "; send stdout somewhere that can take it");
+  return exit_io;
 }
 
 }  // namespace hierlock::cli

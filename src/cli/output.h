@@ -1,6 +1,7 @@
 // Output: what the commands print with. Tables that fit 80 columns, JSON, and a stdout whose errors are noticed.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -16,6 +17,9 @@ std::size_t columns(std::string_view text) noexcept;
 
 // The text, or as much of its end as fits, after a `…`: the ends of paths are what tells them apart.
 std::string fit_end(std::string_view text, std::size_t width);
+
+// The text, or as much of its beginning as fits, before a `…`.
+std::string fit_begin(std::string_view text, std::size_t width);
 
 // Rows of cells, each column as wide as it needs to be. Cells of one column all begin, or all end, at one place.
 class Table {
@@ -64,7 +68,19 @@ class Json {
 // `10,000,000`
 std::string grouped(std::uint64_t number);
 
+// `250ms`, `1.5s`, `12s`, `2m03s`, `3h05m`, `5d04h`: two places at most, to compare ages at a glance.
+std::string brief_time(std::chrono::nanoseconds time);
+
+// One line on stderr, after `hierlock: `. Nothing in it can break the line or speak to the terminal.
+void complain(const std::string& message);
+
 // Writes all of `text` to stdout. False, with errno set, if it did not get there.
 bool write_out(std::string_view text);
+
+// The same as an exit code, with a complaint.
+int print(std::string_view text);
+
+// The complaint about an output that could not be written, and its exit code.
+int cannot_write(int error);
 
 }  // namespace hierlock::cli

@@ -1,20 +1,20 @@
 #include "cli/run.h"
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <new>
 
 #include <hierlock/error.h>
 
 #include "cli/arguments.h"
+#include "cli/break.h"
 #include "cli/collisions.h"
+#include "cli/exec.h"
 #include "cli/exit_codes.h"
 #include "cli/explain.h"
 #include "cli/output.h"
-#include "plan/text.h"
+#include "cli/status.h"
 
 namespace hierlock::cli {
 namespace {
@@ -46,26 +46,23 @@ int exit_code(ErrorKind kind) noexcept {
   return exit_lost;
 }
 
-// Nothing that came from outside may break the line or speak to the terminal.
 int fail(int code, const std::string& message) {
-  std::fprintf(stderr, "hierlock: %s\n", plan::showable(message).c_str());
+  complain(message);
   return code;
 }
 
-struct Output {
-  std::string operator()(const PrintCommand& command) const { return command.text; }
-  std::string operator()(const ExplainCommand& command) const { return explain(command); }
-  std::string operator()(const CollisionsCommand& command) const { return collisions(command); }
+struct Do {
+  int operator()(const PrintCommand& command) const { return print(command.text); }
+  int operator()(const ExecCommand& command) const { return exec(command); }
+  int operator()(const StatusCommand& command) const { return status(command); }
+  int operator()(const BreakCommand& command) const { return break_locks(command); }
+  int operator()(const ExplainCommand& command) const { return print(explain(command)); }
+  int operator()(const CollisionsCommand& command) const { return print(collisions(command)); }
 };
 
 int run_or_throw(int argc, const char* const* argv) {
   const std::span<const char* const> all(argv, static_cast<std::size_t>(argc));
-  const Command command = read_arguments(all.subspan(all.empty() ? 0 : 1), std::getenv("HIERLOCK_URL"));
-  if (!write_out(std::visit(Output{}, command))) {
-    return fail(exit_io, std::string("cannot write the output: ") + std::strerror(errno) +
-                             "; send stdout somewhere that can take it");
-  }
-  return exit_ok;
+  return std::visit(Do{}, read_arguments(all.subspan(all.empty() ? 0 : 1), std::getenv("HIERLOCK_URL")));
 }
 
 }  // namespace

@@ -1,80 +1,21 @@
 // The tool as its users meet it: the real program, its output, its exit codes, hostile arguments, and every example of
 // docs/cli.md.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <random>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tool.h"
+
+namespace tooltest {
 namespace {
-
-std::string tool() {
-  const char* given = std::getenv("HIERLOCK_BIN");
-  return given != nullptr ? given : HIERLOCK_BIN;
-}
-
-struct Result {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string read_all(std::FILE* file) {
-  std::string text;
-  std::rewind(file);
-  char buffer[4096];
-  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, file)) > 0;) text.append(buffer, n);
-  std::fclose(file);
-  return text;
-}
-
-// Runs a program. `url` is its HIERLOCK_URL; `stdout_path` takes the place of a captured stdout ("-": closed).
-Result run_program(const std::vector<std::string>& arguments, const char* url = nullptr,
-                   const char* stdout_path = nullptr) {
-  std::FILE* out = std::tmpfile();
-  std::FILE* err = std::tmpfile();
-  const pid_t child = fork();
-  if (child == 0) {
-    unsetenv("HIERLOCK_URL");
-    if (url != nullptr) setenv("HIERLOCK_URL", url, 1);
-    const std::string folder = std::filesystem::path(tool()).parent_path();
-    setenv("PATH", (folder + ":" + std::getenv("PATH")).c_str(), 1);
-    dup2(fileno(out), 1);
-    dup2(fileno(err), 2);
-    if (stdout_path != nullptr) {
-      close(1);
-      if (std::string_view(stdout_path) != "-") static_cast<void>(open(stdout_path, O_WRONLY));
-    }
-    std::vector<char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  Result result;
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.out = read_all(out);
-  result.err = read_all(err);
-  return result;
-}
-
-Result run(std::vector<std::string> arguments, const char* url = nullptr, const char* stdout_path = nullptr) {
-  arguments.insert(arguments.begin(), tool());
-  return run_program(arguments, url, stdout_path);
-}
 
 std::string joined(const std::vector<std::string>& arguments) {
   std::string text;
@@ -99,62 +40,6 @@ void expect_usage(const std::vector<std::string>& arguments, std::string_view me
   EXPECT_NE(result.err.find(message), std::string::npos) << joined(arguments) << "\n" << result.err;
 }
 
-// Whether `text` is one JSON value and nothing else (RFC 8259).
-class JsonReader {
- public:
-  explicit JsonReader(std::string_view text) : rest_(text) {}
-  bool valid() {
-    const bool ok = value();
-    space();
-    return ok && rest_.empty();
-  }
-
- private:
-  void space() {
-    while (!rest_.empty() && std::string_view(" \n\r\t").find(rest_[0]) != std::string_view::npos)
-      rest_.remove_prefix(1);
-  }
-  bool take(std::string_view token) {
-    space();
-    if (!rest_.starts_with(token)) return false;
-    rest_.remove_prefix(token.size());
-    return true;
-  }
-  bool string() {
-    if (!take("\"")) return false;
-    while (!rest_.empty() && rest_[0] != '"') {
-      if (static_cast<unsigned char>(rest_[0]) < 0x20) return false;
-      if (rest_[0] == '\\') {
-        if (rest_.size() < 2 || std::string_view("\"\\/bfnrtu").find(rest_[1]) == std::string_view::npos) return false;
-        rest_.remove_prefix(1);
-      }
-      rest_.remove_prefix(1);
-    }
-    if (rest_.empty()) return false;
-    rest_.remove_prefix(1);
-    return true;
-  }
-  bool list(std::string_view closer, bool named) {
-    if (take(closer)) return true;
-    do {
-      if (named && (!string() || !take(":"))) return false;
-      if (!value()) return false;
-    } while (take(","));
-    return take(closer);
-  }
-  bool value() {
-    if (take("{")) return list("}", true);
-    if (take("[")) return list("]", false);
-    if (take("true") || take("false") || take("null")) return true;
-    space();
-    if (rest_.starts_with('"')) return string();
-    const std::size_t size = std::min(rest_.find_first_not_of("0123456789.eE+-"), rest_.size());
-    rest_.remove_prefix(size);
-    return size > 0;
-  }
-  std::string_view rest_;
-};
-
 TEST(Tool, tells_its_version) {
   const Result result = run({"--version"});
   EXPECT_EQ(result.code, 0);
@@ -163,10 +48,14 @@ TEST(Tool, tells_its_version) {
 }
 
 TEST(Tool, help_goes_to_stdout_and_has_examples_that_run) {
-  for (const std::vector<std::string>& command : {std::vector<std::string>{}, {"explain"}, {"collisions"}}) {
-    std::vector<std::string> arguments = command;
-    arguments.push_back("--help");
+  const Store store;
+  for (const std::string command : {"", "exec", "status", "break", "explain", "collisions"}) {
+    std::vector<std::string> arguments{"--help"};
+    if (!command.empty()) arguments.insert(arguments.begin(), command);
     const Result result = run(arguments);
+    std::vector<std::string> asked{"help"};
+    if (!command.empty()) asked.push_back(command);
+    EXPECT_EQ(run(asked).out, result.out);
     EXPECT_EQ(result.code, 0);
     EXPECT_EQ(result.err, "");
     const std::size_t examples = result.out.find("Examples:");
@@ -175,9 +64,14 @@ TEST(Tool, help_goes_to_stdout_and_has_examples_that_run) {
     int ran = 0;
     for (std::string line; std::getline(lines, line);) {
       if (!line.starts_with("  hierlock ")) continue;
-      const Result example = run_program({"/bin/sh", "-c", line});
-      EXPECT_EQ(example.code, 0) << line << "\n" << example.err;
-      EXPECT_NE(example.out, "") << line;
+      const Result example = run_program({"/bin/sh", "-c", line}, store.url());
+      if (command == "break") {
+        EXPECT_EQ(example.code, 1) << line;
+        EXPECT_NE(example.err.find("nobody holds"), std::string::npos) << line << "\n" << example.err;
+      } else {
+        EXPECT_EQ(example.code, 0) << line << "\n" << example.err;
+        EXPECT_NE(example.out, "") << line;
+      }
       ++ran;
     }
     EXPECT_GE(ran, 3);
@@ -185,11 +79,26 @@ TEST(Tool, help_goes_to_stdout_and_has_examples_that_run) {
 }
 
 TEST(Tool, wrong_usage_is_one_line_and_64) {
-  expect_usage({}, "no command; use explain or collisions");
+  expect_usage({}, "no command; use exec, status, break, explain, collisions or help");
   expect_usage({"explian", "u1"}, "unknown command \"explian\"");
   expect_usage({"--bogus"}, "unknown option \"--bogus\"; see hierlock --help");
   expect_usage({"explain", "--bogus", "u1"}, "unknown option \"--bogus\"; see hierlock explain --help");
   expect_usage({"explain"}, "no target");
+  expect_usage({"help", "explian"}, "unknown command \"explian\"");
+  expect_usage({"exec", "u1"}, "no command; write hierlock exec TARGET -- COMMAND");
+  expect_usage({"exec", "u1", "--"}, "no command");
+  expect_usage({"exec", "--", "true"}, "no target");
+  expect_usage({"exec", "--no-wait", "--timeout", "1s", "u1", "--", "true"}, "exclude each other");
+  expect_usage({"exec", "--timeout", "soon", "u1", "--", "true"}, "--timeout \"soon\" is not a duration");
+  expect_usage({"exec", "--conflict-exit-code", "256", "u1", "--", "true"}, "--conflict-exit-code \"256\"");
+  expect_usage({"exec", "--note", "--", "true"}, "--note has no value");
+  expect_usage({"exec", "u1//a1", "--", "true"}, "segment 2 is empty");
+  expect_usage({"status", "u1", "u2"}, "more than one target; remove \"u2\"");
+  expect_usage({"status", "--json", "--dot"}, "exclude each other");
+  expect_usage({"status", "--count", "3"}, "are for --watch");
+  expect_usage({"status", "--watch", "--interval", "1ms"}, "use 50ms or more");
+  expect_usage({"break"}, "no target");
+  expect_usage({"break", "u1", "u2", "--yes"}, "more than one target");
   expect_usage({"explain", "--json=5", "u1"}, "--json takes no value");
   expect_usage({"explain", "--named", "--slots", "3", "x"}, "exclude each other");
   expect_usage({"explain", "u1", "--buckets", "0"}, "--buckets \"0\" is not a number from 1 to 2147483647");
@@ -216,11 +125,11 @@ TEST(Tool, bad_targets_are_one_line_and_64) {  // H7
 TEST(Tool, bad_urls_are_one_line_and_64_and_show_no_password) {
   expect_usage({"--on", "", "explain", "u1"}, "--on: the URL is empty");
   expect_usage({"--on", "nonsense", "explain", "u1"}, "--on: the URL has no scheme");
-  expect_usage({"explain", "u1", "--on", "foo:"}, "there is no store \"foo\"; use memory:");
+  expect_usage({"explain", "u1", "--on", "foo:"}, "there is no store \"foo\"; use shm:");
   expect_usage({"explain", "u1", "--on", "memory:?nonsense=1"}, "nonsense");
   expect_usage({"explain", "u1", "--on", "memory:\n"}, "control character 0x0A at offset 7");
   expect_usage({"collisions", "--ids", "5"}, "HIERLOCK_URL: the URL has no scheme", "nonsense");
-  for (const std::string scheme : {"shm", "mysql", "postgres", "valkey", "etcd"}) {
+  for (const std::string scheme : {"mysql", "postgres", "valkey", "etcd"}) {
     const Result result = run({"explain", "u1", "--on", scheme + "://app:hunter2@db/shop"});
     expect_refused(result, 64, scheme);
     EXPECT_NE(result.err.find("this build has no " + scheme + " store"), std::string::npos) << result.err;
@@ -228,13 +137,20 @@ TEST(Tool, bad_urls_are_one_line_and_64_and_show_no_password) {
   }
   EXPECT_EQ(run({"explain", "u1", "--on", "MEMORY:"}).code, 0);
   EXPECT_EQ(run({"explain", "u1"}, "memory:").code, 0);
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"exec", "u1", "--", "true"}, {"status"}, {"break", "--yes", "u1"}}) {
+    expect_usage(command, "HIERLOCK_URL: the URL has no scheme", "nonsense");
+    expect_usage(command, "HIERLOCK_URL: this build has no mysql store", "mysql://app:hunter2@db/shop");
+    expect_usage(command, "HIERLOCK_URL: memory: has no option", "memory:?nonsense=1");
+  }
 }
 
 TEST(Tool, output_that_cannot_be_written_is_one_line_and_74) {
+  const Store store;
   for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"explain", "u1"}, {"--help"}, {"--version"}}) {
+       {std::vector<std::string>{"explain", "u1"}, {"status"}, {"status", "--watch"}, {"--help"}, {"--version"}}) {
     for (const char* path : {"/dev/full", "-"}) {
-      expect_refused(run(arguments, nullptr, path), 74, joined(arguments) + " > " + path);
+      expect_refused(run(arguments, store.url(), path), 74, joined(arguments) + " > " + path);
     }
   }
 }
@@ -254,19 +170,31 @@ TEST(Tool, hostile_arguments_get_one_line_or_a_clean_answer) {
       std::getenv("HIERLOCK_SEED") != nullptr ? std::getenv("HIERLOCK_SEED") : std::to_string(std::random_device{}());
   SCOPED_TRACE("run again with HIERLOCK_SEED=" + seed_text);
   std::mt19937_64 random(std::strtoull(seed_text.c_str(), nullptr, 0));
-  const std::vector<std::string> words{"explain", "collisions", "--ids",     "--json", "--on",    "memory:", "u1/a1",
-                                       "--",      "-",          "--slots",   "3",      "--named", "-h",      "\xFF",
-                                       "\x1B[2J", "",           "=",         "%",      "[",       "--on=",   "--ids=1k",
-                                       "1M",      "--shared",   "--buckets", "---"};
-  for (int i = 0; i < 300; ++i) {
+  const std::vector<std::string> words{
+      "explain",  "collisions", "--ids",   "--json",    "--on",      "memory:", "u1/a1",
+      "--",       "-",          "--slots", "3",         "--named",   "-h",      "\xFF",
+      "\x1B[2J",  "",           "=",       "%",         "[",         "--on=",   "1M",
+      "--ids=1k", "--shared",   "---",     "--buckets", "--timeout", "--dot",   "--no-wait",
+      "--note",   "--all",      "help",    "--reason",  "1s",        "--yes",   "--conflict-exit-code"};
+  const std::vector<std::string> commands{"explain", "collisions", "exec", "status", "break", "help"};
+  const Store store;
+  for (int i = 0; i < 400; ++i) {
     std::vector<std::string> arguments;
     for (std::size_t left = random() % 6; left > 0; --left) {
       std::string word = words[random() % words.size()];
       if (random() % 4 == 0) word += static_cast<char>(1 + random() % 255);
       arguments.push_back(word);
     }
-    if (random() % 2 == 0) arguments.insert(arguments.begin(), random() % 2 == 0 ? "explain" : "collisions");
-    const Result result = run(arguments);
+    if (random() % 4 != 0) arguments.insert(arguments.begin(), commands[random() % commands.size()]);
+    const Result result = run(arguments, store.url());
+    if (result.code == 127 || result.code == 126) {
+      EXPECT_EQ(arguments.front(), "exec") << joined(arguments);  // no word is a program
+      continue;
+    }
+    if (result.code == 1) {
+      EXPECT_NE(result.err.find("nobody holds"), std::string::npos) << joined(arguments);
+      continue;
+    }
     if (result.code == 0) {
       EXPECT_EQ(result.err, "");
       for (const char c : result.out)
@@ -322,7 +250,7 @@ TEST(Json, is_valid_and_has_a_version) {
         {"collisions", "--json", "--ids", "1", "--buckets", "1"}}) {
     const Result result = run(arguments);
     EXPECT_EQ(result.code, 0) << result.err;
-    EXPECT_TRUE(JsonReader(result.out).valid()) << result.out;
+    EXPECT_TRUE(is_json(result.out)) << result.out;
     EXPECT_TRUE(result.out.starts_with("{\n  \"version\": 1,")) << result.out;
   }
 }
@@ -331,12 +259,13 @@ TEST(Docs, every_example_of_the_page_prints_what_the_page_says) {
   const auto page = std::filesystem::path(__FILE__).parent_path() / "../../docs/cli.md";
   std::ifstream file(page);
   ASSERT_TRUE(file) << "cannot read " << page;
+  const Store store;
   std::string command;
   std::string expected;
   int ran = 0;
   const auto check = [&] {
     if (command.empty()) return;
-    const Result result = run_program({"/bin/sh", "-c", "exec 2>&1; " + command});
+    const Result result = run_program({"/bin/sh", "-c", "exec 2>&1; " + command}, store.url());
     EXPECT_EQ(result.out, expected) << command;
     command.clear();
     expected.clear();
@@ -358,3 +287,4 @@ TEST(Docs, every_example_of_the_page_prints_what_the_page_says) {
 }
 
 }  // namespace
+}  // namespace tooltest

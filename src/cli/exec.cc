@@ -1,0 +1,116 @@
+// The steps, and what keeps a gap between two of them harmless:
+//   1. signals are kept back        from here on none is lost; the store's threads inherit it
+//   2. the lock is acquired         a signal that came before step 3 ends the tool, and nothing is run
+//   3. the command is started       with the lifeline, so that the lock lasts as long as the command, whatever becomes
+//   of
+//                                   the tool
+//   4. the command is waited for    signals are passed on; a lost lock ends the command
+//   5. the lock is released
+#include "cli/exec.h"
+
+#include <sys/wait.h>
+
+#include <cstring>
+#include <string>
+
+#include <hierlock/error.h>
+#include <hierlock/spi/plan.h>
+
+#include "cli/child.h"
+#include "cli/output.h"
+#include "cli/signals.h"
+#include "plan/text.h"
+
+namespace hierlock::cli {
+namespace {
+
+constexpr std::chrono::seconds grace{5};
+
+std::string targets_text(const ExecCommand& command) { return spi::describe(spi::Plan(command.targets).steps()); }
+
+// What the holder is called in status: the command, since the tool itself is not what anybody looks for.
+std::string owner_name(const ExecCommand& command) {
+  std::string text;
+  for (const std::string& word : command.command) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+bool is_conflict(ErrorKind kind) {
+  return kind == ErrorKind::timeout || kind == ErrorKind::busy || kind == ErrorKind::deadlock;
+}
+
+int not_acquired(const ExecCommand& command, const Error& error) {
+  std::string message = error.what();
+  // The library's words name its own functions.
+  if (error.kind() == ErrorKind::busy) message = targets_text(command) + " is held by somebody else";
+  if (error.kind() == ErrorKind::timeout) {
+    message = targets_text(command) + " was not free within " + brief_time(*command.timeout);
+  }
+  if (error.kind() != ErrorKind::deadlock) message += "; hierlock status shows by whom";
+  complain(message);
+  return command.conflict_exit_code;
+}
+
+int cannot_run(const ExecCommand& command, int error) {
+  const bool missing = error == ENOENT;
+  complain("cannot run " + plan::excerpt(command.command.front()) + ": " + std::strerror(error) +
+           (missing ? "; check its name and PATH" : "; check that it is a program you may run"));
+  return missing ? exit_not_found : exit_cannot_run;
+}
+
+}  // namespace
+
+int exec(const ExecCommand& command) {
+  Signals signals;
+  CancelOnSignal cancel(signals);
+  const auto on_event = [&](const Event& event) {
+    if (event.kind == Event::Kind::wait_begins) cancel.start();
+    if (event.kind != Event::Kind::wait_goes_on) return;
+    complain("waiting for " + std::string(event.target) + " since " + brief_time(event.waited) + ": " +
+             std::string(event.blocked_by));
+  };
+  Locker locker = open_store(command.store, {.on_event = on_event});
+  if (!locker.capabilities().across_processes) {
+    complain(command.store.text + " excludes nobody: each command has a table of its own; use shm:");
+  }
+  const Owner owner = locker.owner(plan::cut_short(owner_name(command), 255));
+  Lock lock;
+  try {
+    lock = locker.acquire(command.targets, {.timeout = command.timeout,
+                                            .cancel = cancel.token(),
+                                            .owner = &owner,
+                                            .note = plan::cut_short(command.note, 255)});
+  } catch (const Error& error) {
+    cancel.finish();
+    if (cancel.signal() != 0) return exit_by_signal + cancel.signal();
+    if (!is_conflict(error.kind())) throw;
+    return not_acquired(command, error);
+  }
+  cancel.finish();
+  if (cancel.signal() != 0) return exit_by_signal + cancel.signal();
+  if (const auto signal = signals.take({})) return exit_by_signal + signal->si_signo;
+
+  signals.become_parent();
+  Child child(command.command, {{"HIERLOCK_FENCE", std::to_string(lock.fence())}}, locker.lifeline(), signals);
+  if (child.error() != 0) return cannot_run(command, child.error());
+
+  bool lost = false;
+  const auto may_go_on = [&] {
+    if (lock.held()) return true;
+    lost = true;
+    complain("the lock on " + targets_text(command) + " is lost: the command gets SIGTERM now, and SIGKILL in " +
+             brief_time(grace) + "; hierlock status tells in its log what happened");
+    return false;
+  };
+  const int status = child.wait(may_go_on, grace);
+  if (!lost && !lock.held()) {
+    lost = true;
+    complain("the lock on " + targets_text(command) +
+             " was lost while the command ran; hierlock status tells in its log what happened");
+  }
+  lock.release();
+  if (lost) return exit_lost;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : exit_by_signal + WTERMSIG(status);
+}
+
+}  // namespace hierlock::cli

@@ -1,0 +1,143 @@
+#include "cli/holders.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include <hierlock/spi/plan.h>
+
+#include "plan/text.h"
+
+namespace hierlock::cli {
+namespace {
+
+using Align = Table::Align;
+using plan::showable;
+
+// At least so much of a target is shown, however narrow the terminal.
+constexpr std::size_t least_target_width = 8;
+
+std::string number_or_dash(std::int64_t number) { return number == 0 ? "-" : std::to_string(number); }
+
+// Who it is, a line for each thing that is known.
+std::vector<std::string> details(const Snapshot::Party& who) {
+  std::vector<std::string> out;
+  if (!who.command.empty()) out.push_back("command  " + showable(who.command));
+  // `exec` calls its owner after the command, which is at the end of its own command line.
+  const bool said = who.command.ends_with(who.owner_name);
+  if (!who.owner_name.empty() && !said) out.push_back("owner    " + showable(who.owner_name));
+  if (!who.note.empty()) out.push_back("note     " + showable(who.note));
+  return out;
+}
+
+// The lines of a table, and after the n-th row the n-th of `below`, indented.
+std::string interleaved(const Table& table, const std::vector<std::vector<std::string>>& below, std::size_t width) {
+  const std::string text = table.str();
+  std::string out;
+  std::size_t row = 0;
+  for (std::size_t at = 0; at < text.size(); ++row) {
+    const std::size_t end = text.find('\n', at);
+    out += fit_begin(std::string_view(text).substr(at, end - at), width) + "\n";
+    at = end + 1;
+    if (row == 0) continue;
+    for (const std::string& line : below[row - 1]) out += fit_begin("    " + line, width) + "\n";
+  }
+  return out;
+}
+
+void write_party(Json& json, const Snapshot::Party& who) {
+  json.text("owner", std::to_string(who.owner))
+      .text("owner_name", showable(who.owner_name))
+      .number("pid", static_cast<std::uint64_t>(std::max<std::int64_t>(who.process, 0)))
+      .text("command", showable(who.command))
+      .text("note", showable(who.note));
+}
+
+std::uint64_t milliseconds(std::chrono::nanoseconds time) {
+  const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+  return count < 0 ? 0 : static_cast<std::uint64_t>(count);
+}
+
+}  // namespace
+
+std::string node_text(const Target& target) {
+  return spi::describe_key(target.space(), target.key(target.depth() - 1));
+}
+
+std::string holders_text(const std::vector<Snapshot::Holder>& holders, std::size_t width) {
+  Table table({{"target"}, {"mode"}, {"pid", Align::right}, {"age", Align::right}, {"fence", Align::right}});
+  constexpr std::size_t others = 2 + 4 + 2 + 7 + 2 + 6 + 2 + 19;
+  const std::size_t room = std::max(width, others + least_target_width) - others;
+  std::vector<std::vector<std::string>> below;
+  for (const Snapshot::Holder& holder : holders) {
+    table.add({fit_end(showable(holder.target), room), std::string(to_string(holder.mode)),
+               number_or_dash(holder.who.process), brief_time(holder.age), number_or_dash(holder.fence)});
+    below.push_back(details(holder.who));
+  }
+  return interleaved(table, below, width);
+}
+
+std::string waiters_text(const std::vector<Snapshot::Waiter>& waiters, const Snapshot& all, std::size_t width) {
+  std::map<std::uint64_t, const Snapshot::Party*> parties;
+  for (const Snapshot::Holder& holder : all.holders) parties[holder.who.owner] = &holder.who;
+  for (const Snapshot::Waiter& waiter : all.waiters) parties[waiter.who.owner] = &waiter.who;
+  Table table({{"target"}, {"mode"}, {"pid", Align::right}, {"age", Align::right}, {"waits for"}});
+  constexpr std::size_t others = 2 + 4 + 2 + 7 + 2 + 6 + 2 + 22;
+  const std::size_t room = std::max(width, others + least_target_width) - others;
+  std::vector<std::vector<std::string>> below;
+  for (const Snapshot::Waiter& waiter : waiters) {
+    std::string blockers;
+    for (const std::uint64_t owner : waiter.blocked_by) {
+      const auto found = parties.find(owner);
+      if (!blockers.empty()) blockers += ", ";
+      if (found == parties.end()) {
+        blockers += "somebody";
+      } else {
+        const Snapshot::Party& who = *found->second;
+        blockers += who.process == 0 ? showable(who.owner_name) : "pid " + std::to_string(who.process);
+        // Within one process its number tells nothing.
+        if (who.process != 0 && who.process == waiter.who.process) blockers += " " + showable(who.owner_name);
+      }
+    }
+    if (blockers.empty()) blockers = "nobody any more";
+    table.add({fit_end(showable(waiter.target), room), std::string(to_string(waiter.mode)),
+               number_or_dash(waiter.who.process), brief_time(waiter.age), blockers});
+    below.push_back(details(waiter.who));
+    if (waiter.wanted != waiter.target)
+      below.back().insert(below.back().begin(), "wants    " + showable(waiter.wanted));
+  }
+  return interleaved(table, below, width);
+}
+
+void write_holders(Json& json, std::string_view name, const std::vector<Snapshot::Holder>& holders) {
+  json.open_array(name);
+  for (const Snapshot::Holder& holder : holders) {
+    json.open_object()
+        .text("target", showable(holder.target))
+        .text("mode", to_string(holder.mode))
+        .boolean("asked", holder.asked)
+        .text("fence", std::to_string(holder.fence))
+        .number("age_ms", milliseconds(holder.age));
+    write_party(json, holder.who);
+    json.close();
+  }
+  json.close();
+}
+
+void write_waiters(Json& json, std::string_view name, const std::vector<Snapshot::Waiter>& waiters) {
+  json.open_array(name);
+  for (const Snapshot::Waiter& waiter : waiters) {
+    json.open_object()
+        .text("target", showable(waiter.target))
+        .text("wanted", showable(waiter.wanted))
+        .text("mode", to_string(waiter.mode))
+        .number("age_ms", milliseconds(waiter.age));
+    write_party(json, waiter.who);
+    json.open_array("blocked_by");
+    for (const std::uint64_t owner : waiter.blocked_by) json.text({}, std::to_string(owner));
+    json.close().close();
+  }
+  json.close();
+}
+
+}  // namespace hierlock::cli

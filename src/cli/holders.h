@@ -1,0 +1,28 @@
+// Holders: what status and break print about who holds and who waits. Everything in it came from outside; nothing of it
+// reaches a terminal unescaped.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <hierlock/snapshot.h>
+#include <hierlock/target.h>
+
+#include "cli/output.h"
+
+namespace hierlock::cli {
+
+// How a snapshot calls the node of a target: without its mode and its number of slots.
+std::string node_text(const Target& target);
+
+// A table of holders, each followed by lines about who it is; no line wider than `width`.
+std::string holders_text(const std::vector<Snapshot::Holder>& holders, std::size_t width);
+
+// `waits for` needs the whole snapshot, also the holders that are not shown.
+std::string waiters_text(const std::vector<Snapshot::Waiter>& waiters, const Snapshot& all, std::size_t width);
+
+// Opens an array called `name`, fills and closes it.
+void write_holders(Json& json, std::string_view name, const std::vector<Snapshot::Holder>& holders);
+void write_waiters(Json& json, std::string_view name, const std::vector<Snapshot::Waiter>& waiters);
+
+}  // namespace hierlock::cli

@@ -1,0 +1,164 @@
+#include "cli/status.h"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "cli/holders.h"
+#include "cli/output.h"
+#include "cli/watch.h"
+#include "plan/text.h"
+
+namespace hierlock::cli {
+namespace {
+
+using plan::showable;
+
+std::string time_text(std::chrono::system_clock::time_point when, bool local) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(when);
+  std::tm parts{};
+  if (local) {
+    localtime_r(&seconds, &parts);
+  } else {
+    gmtime_r(&seconds, &parts);
+  }
+  char text[40];
+  const std::size_t size = std::strftime(text, sizeof text, local ? "%Y-%m-%d %H:%M:%S" : "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return {text, size};
+}
+
+// Whether locks on the two nodes could meet: the same one, or one above the other.
+bool related(std::string_view a, std::string_view b) {
+  const auto above = [](std::string_view upper, std::string_view lower) {
+    return lower.size() > upper.size() && lower.starts_with(upper) && lower[upper.size()] == '/';
+  };
+  return a == b || above(a, b) || above(b, a);
+}
+
+// What the command asks to see of a snapshot.
+struct View {
+  std::vector<Snapshot::Holder> holders;
+  std::vector<Snapshot::Waiter> waiters;
+};
+View view_of(const Snapshot& snapshot, const StatusCommand& command) {
+  const std::string node = command.target ? node_text(*command.target) : "";
+  View view;
+  for (const Snapshot::Holder& holder : snapshot.holders) {
+    // Programs get everything, with what tells it apart.
+    const bool wanted = holder.asked || command.all || command.form == StatusCommand::Form::json;
+    if (wanted && (node.empty() || related(node, holder.target))) view.holders.push_back(holder);
+  }
+  for (const Snapshot::Waiter& waiter : snapshot.waiters) {
+    if (node.empty() || related(node, waiter.target)) view.waiters.push_back(waiter);
+  }
+  return view;
+}
+
+std::string text_of(const Snapshot& snapshot, const StatusCommand& command, std::size_t width) {
+  const View view = view_of(snapshot, command);
+  std::string title = showable(snapshot.store);
+  if (!snapshot.table.empty() && snapshot.table != snapshot.store) title += "  " + showable(snapshot.table);
+  std::string out = fit_begin(title, width) + "\n\n";
+  if (view.holders.empty()) {
+    out += "Nothing is held.\n";
+  } else {
+    out += fmt::format("{} held\n\n", grouped(view.holders.size())) + holders_text(view.holders, width);
+  }
+  if (!view.waiters.empty()) {
+    out += "\n" + fit_begin(grouped(view.waiters.size()) + " waiting, in the order of their queues", width) + "\n\n" +
+           waiters_text(view.waiters, snapshot, width);
+  }
+  if (!snapshot.log.empty()) {
+    out += "\n" + fit_begin("What happened to the table, the latest last", width) + "\n\n";
+    for (const Snapshot::Entry& entry : snapshot.log) {
+      out += fit_begin(time_text(entry.when, true) + "  " + showable(entry.text), width) + "\n";
+    }
+  }
+  return out;
+}
+
+std::string json_of(const Snapshot& snapshot, const StatusCommand& command) {
+  const View view = view_of(snapshot, command);
+  Json json;
+  json.open_object()
+      .number("version", std::uint64_t{1})
+      .text("store", showable(snapshot.store))
+      .text("table", showable(snapshot.table));
+  write_holders(json, "holders", view.holders);
+  write_waiters(json, "waiters", view.waiters);
+  json.open_array("log");
+  for (const Snapshot::Entry& entry : snapshot.log) {
+    json.open_object().text("when", time_text(entry.when, false)).text("text", showable(entry.text)).close();
+  }
+  return json.close().close().str();
+}
+
+// A quoted string of Graphviz: \n is its line feed, so a backslash that is only text must not be one.
+std::string dot_quoted(std::initializer_list<std::string> lines) {
+  std::string out = "\"";
+  bool first = true;
+  for (const std::string& line : lines) {
+    if (line.empty()) continue;
+    if (!first) out += "\\n";
+    first = false;
+    for (const char c : fit_begin(showable(line), 60)) {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string dot_of(const Snapshot& snapshot, const StatusCommand& command) {
+  const View view = view_of(snapshot, command);
+  std::set<std::uint64_t> drawn;
+  std::string nodes;
+  std::string edges;
+  const auto draw = [&](const Snapshot::Party& who) {
+    if (!drawn.insert(who.owner).second) return;
+    nodes += fmt::format("  \"{}\" [label={}];\n", who.owner,
+                         dot_quoted({who.owner_name, who.process == 0 ? "" : "pid " + std::to_string(who.process)}));
+  };
+  for (const Snapshot::Waiter& waiter : view.waiters) {
+    draw(waiter.who);
+    for (const std::uint64_t owner : waiter.blocked_by) {
+      for (const Snapshot::Holder& holder : snapshot.holders) {
+        if (holder.who.owner == owner) draw(holder.who);
+      }
+      for (const Snapshot::Waiter& earlier : snapshot.waiters) {
+        if (earlier.who.owner == owner) draw(earlier.who);
+      }
+      edges += fmt::format("  \"{}\" -> \"{}\" [label={}];\n", waiter.who.owner, owner, dot_quoted({waiter.target}));
+    }
+  }
+  return "digraph waits {\n  rankdir=LR;\n  node [shape=box];\n" + nodes + edges + "}\n";
+}
+
+}  // namespace
+
+std::string status_of(const Snapshot& snapshot, const StatusCommand& command, std::size_t width) {
+  switch (command.form) {
+    case StatusCommand::Form::json:
+      return json_of(snapshot, command);
+    case StatusCommand::Form::dot:
+      return dot_of(snapshot, command);
+    case StatusCommand::Form::text:
+      break;
+  }
+  return text_of(snapshot, command, width);
+}
+
+int status(const StatusCommand& command) {
+  std::optional<Locker> locker;
+  const auto picture = [&](std::size_t width) {
+    if (!locker) locker = open_store(command.store);
+    return status_of(locker->snapshot(), command, width);
+  };
+  if (command.watch) return watch(picture, command.interval, command.count);
+  return print(picture(terminal_size().columns));
+}
+
+}  // namespace hierlock::cli

@@ -1,0 +1,167 @@
+#include "cli/status.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+
+#include "cli/output.h"
+
+namespace hierlock::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+Snapshot example() {
+  const Snapshot::Party backup{7, "backup.sh --all", 4711, "hierlock exec u1/a1/r1 -- backup.sh --all", "nightly"};
+  const Snapshot::Party report{9, "report.sh", 4720, "hierlock exec u1 -- report.sh", ""};
+  const Snapshot::Party third{11, "third.sh", 4731, "", ""};
+  Snapshot snapshot;
+  snapshot.store = "shm:";
+  snapshot.table = "/dev/shm/hierlock-1000/table";
+  snapshot.holders = {{backup, "u1", Mode::IX, false, 1794784444996501134, 123s},
+                      {backup, "u1/a1", Mode::IX, false, 1794784444996501134, 123s},
+                      {backup, "u1/a1/r1", Mode::X, true, 1794784444996501134, 123s},
+                      {third, "slots \"import\"", Mode::X, true, 1794784444996501200, 250ms}};
+  snapshot.waiters = {{report, "u1", "u1, u7", Mode::X, 12s, {7}}, {third, "u1", "u1", Mode::X, 2s, {7, 9}}};
+  return snapshot;
+}
+
+TEST(StatusText, tells_who_holds_and_who_waits_for_whom) {
+  EXPECT_EQ(status_of(example(), {}, 80),
+            R"(shm:  /dev/shm/hierlock-1000/table
+
+2 held
+
+target          mode   pid    age                fence
+u1/a1/r1        X     4711  2m03s  1794784444996501134
+    command  hierlock exec u1/a1/r1 -- backup.sh --all
+    note     nightly
+slots "import"  X     4731  250ms  1794784444996501200
+    owner    third.sh
+
+2 waiting, in the order of their queues
+
+target  mode   pid  age  waits for
+u1      X     4720  12s  pid 4711
+    wants    u1, u7
+    command  hierlock exec u1 -- report.sh
+u1      X     4731   2s  pid 4711, pid 4720
+    owner    third.sh
+)");
+}
+
+TEST(StatusText, of_a_target_is_what_could_meet_it) {
+  const auto held = [](const char* target, bool all = false) {
+    std::istringstream text(status_of(example(), {.target = Target::parse(target), .all = all}, 80));
+    std::string line;
+    for (int i = 0; i < 3; ++i) std::getline(text, line);
+    return line;
+  };
+  EXPECT_EQ(held("u1"), "1 held");
+  EXPECT_EQ(held("u1", true), "3 held");
+  EXPECT_EQ(held("shared u1/a1/r1/x"), "1 held");
+  EXPECT_EQ(held("u1/a1/r"), "Nothing is held.");
+  EXPECT_EQ(held("slots \"import\" 3"), "1 held");
+  EXPECT_EQ(held("named \"import\""), "Nothing is held.");
+}
+
+TEST(StatusText, fits_any_width_and_shows_no_byte_that_a_terminal_would_obey) {
+  const std::string evil = "\x1B[2J\n\r\xFF\xE2\x80\xAE" + std::string(300, 'x') + "資源";
+  Snapshot snapshot = example();
+  for (auto& holder : snapshot.holders) {
+    holder.who = {holder.who.owner, evil, 4'000'000, evil, evil};
+    holder.target = "u1/" + std::string(250, 'y');
+  }
+  for (auto& waiter : snapshot.waiters) {
+    waiter.who = {waiter.who.owner, evil, 4'000'000, evil, evil};
+    waiter.target = waiter.wanted = "u1/" + std::string(250, 'y');
+    for (std::uint64_t i = 0; i < 50; ++i) waiter.blocked_by.push_back(i);
+  }
+  snapshot.store = snapshot.table = evil;
+  snapshot.log = {{std::chrono::system_clock::time_point{}, evil}};
+  for (const std::size_t width : {20u, 40u, 80u, 200u}) {
+    std::istringstream lines(status_of(snapshot, {.all = true}, width));
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_LE(columns(line), width) << line;
+      for (const char c : line) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != '\xFF') << line;
+      EXPECT_EQ(line.find("\xE2\x80\xAE"), std::string::npos) << "turns the direction of writing";
+    }
+  }
+  for (const StatusCommand::Form form : {StatusCommand::Form::json, StatusCommand::Form::dot}) {
+    for (const char c : status_of(snapshot, {.form = form}, 80)) {
+      EXPECT_TRUE(c == '\n' || (static_cast<unsigned char>(c) >= 0x20 && c != '\xFF'));
+    }
+  }
+}
+
+TEST(StatusDot, draws_an_edge_from_each_waiter_to_whom_it_waits_for) {
+  Snapshot snapshot = example();
+  snapshot.waiters[0].who.owner_name = "say \"hi\\n\"";
+  EXPECT_EQ(status_of(snapshot, {.form = StatusCommand::Form::dot}, 80),
+            R"(digraph waits {
+  rankdir=LR;
+  node [shape=box];
+  "9" [label="say \"hi\\n\"\npid 4720"];
+  "7" [label="backup.sh --all\npid 4711"];
+  "11" [label="third.sh\npid 4731"];
+  "9" -> "7" [label="u1"];
+  "11" -> "7" [label="u1"];
+  "11" -> "9" [label="u1"];
+}
+)");
+}
+
+TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
+  Snapshot snapshot = example();
+  snapshot.holders.erase(snapshot.holders.begin(), snapshot.holders.begin() + 2);
+  snapshot.holders.pop_back();
+  snapshot.waiters.pop_back();
+  snapshot.log = {{std::chrono::system_clock::from_time_t(1'794'782'844), "process 4700 died"}};
+  EXPECT_EQ(status_of(snapshot, {.form = StatusCommand::Form::json}, 80),
+            R"({
+  "version": 1,
+  "store": "shm:",
+  "table": "/dev/shm/hierlock-1000/table",
+  "holders": [
+    {
+      "target": "u1/a1/r1",
+      "mode": "X",
+      "asked": true,
+      "fence": "1794784444996501134",
+      "age_ms": 123000,
+      "owner": "7",
+      "owner_name": "backup.sh --all",
+      "pid": 4711,
+      "command": "hierlock exec u1/a1/r1 -- backup.sh --all",
+      "note": "nightly"
+    }
+  ],
+  "waiters": [
+    {
+      "target": "u1",
+      "wanted": "u1, u7",
+      "mode": "X",
+      "age_ms": 12000,
+      "owner": "9",
+      "owner_name": "report.sh",
+      "pid": 4720,
+      "command": "hierlock exec u1 -- report.sh",
+      "note": "",
+      "blocked_by": [
+        "7"
+      ]
+    }
+  ],
+  "log": [
+    {
+      "when": "2026-11-15T22:47:24Z",
+      "text": "process 4700 died"
+    }
+  ]
+}
+)");
+}
+
+}  // namespace
+}  // namespace hierlock::cli

@@ -1,0 +1,23 @@
+// Store: which store a command works on, and its opening.
+#pragma once
+
+#include <string>
+
+#include <hierlock/locker.h>
+#include <hierlock/options.h>
+
+namespace hierlock::cli {
+
+struct StoreUrl {
+  std::string text = "shm:";
+  std::string from = "the default store";  // where it was given, for messages
+};
+
+// Throws UsageError unless it names a store of this build and is well-formed, as far as that can be told without
+// opening a store that others see.
+void check_store(const StoreUrl& url);
+
+// Throws UsageError for what is wrong with the URL, and Error for what is wrong with the store.
+Locker open_store(const StoreUrl& url, OpenOptions options = {});
+
+}  // namespace hierlock::cli
