@@ -44,7 +44,8 @@ pid_t start(char* const* argv, char* const* environment, int lifeline, const Sig
     if (pid < 0) error = errno;
     return pid;
   }
-  if (lifeline >= 0) fcntl(lifeline, F_SETFD, 0);
+  // Scripts use low numbers for files of their own, and would close it without knowing.
+  if (lifeline >= 0 && fcntl(lifeline, F_DUPFD, 100) < 0) fcntl(lifeline, F_SETFD, 0);
   signals.restore_in_child();
   execvpe(argv[0], argv, environment);
   error = errno;

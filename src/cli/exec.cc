@@ -10,7 +10,10 @@
 
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <cstring>
+#include <optional>
+#include <stop_token>
 #include <string>
 
 #include <hierlock/error.h>
@@ -58,6 +61,15 @@ int cannot_run(const ExecCommand& command, int error) {
   return missing ? exit_not_found : exit_cannot_run;
 }
 
+// Without room for a watch, what held() tells must do: the command is running, and wants to be waited for.
+std::stop_token watch_for_loss(const Lock& lock) noexcept {
+  try {
+    return lock.lost();
+  } catch (...) {
+    return {};
+  }
+}
+
 }  // namespace
 
 int exec(const ExecCommand& command) {
@@ -95,8 +107,11 @@ int exec(const ExecCommand& command) {
   if (child.error() != 0) return cannot_run(command, child.error());
 
   bool lost = false;
+  std::optional<std::stop_token> watched;
   const auto may_go_on = [&] {
-    if (lock.held()) return true;
+    // Asked for only when the command has proved to be no short one: the store may start a thread for it.
+    if (!watched) watched = watch_for_loss(lock);
+    if (lock.held() && !watched->stop_requested()) return true;
     lost = true;
     complain("the lock on " + targets_text(command) + " is lost: the command gets SIGTERM now, and SIGKILL in " +
              brief_time(grace) + "; hierlock status tells in its log what happened");

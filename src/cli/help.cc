@@ -129,7 +129,8 @@ Shows who holds TARGET, asks, and releases it by force. Only locks that were
 asked for with exactly this target are broken, not those above or below it.
 Their holders are not stopped: they find their lock lost (hierlock exec then
 ends its command), and may write until they look. What they write must be
-refused by its fence. The table's log tells who broke the lock, and why.
+refused by its fence. The nodes above TARGET stay in use until the holder has
+noticed, or ended. The table's log tells who broke the lock, and why.
 
 Options:
   --yes            do not ask

@@ -1,5 +1,8 @@
 #include "cli/run.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -51,6 +54,15 @@ int fail(int code, const std::string& message) {
   return code;
 }
 
+// Whoever starts the tool without stdin, stdout or stderr leaves their numbers free for the next file that is opened.
+// Were that the lock table, a command could print into it. So the numbers are taken, by something that can neither be
+// read nor written and is closed for a command as it was for us.
+void fill_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(file, F_GETFD) < 0) static_cast<void>(::open("/", O_PATH | O_CLOEXEC));  // the lowest number that is free
+  }
+}
+
 struct Do {
   int operator()(const PrintCommand& command) const { return print(command.text); }
   int operator()(const ExecCommand& command) const { return exec(command); }
@@ -61,6 +73,7 @@ struct Do {
 };
 
 int run_or_throw(int argc, const char* const* argv) {
+  fill_standard_files();
   const std::span<const char* const> all(argv, static_cast<std::size_t>(argc));
   return std::visit(Do{}, read_arguments(all.subspan(all.empty() ? 0 : 1), std::getenv("HIERLOCK_URL")));
 }

@@ -16,11 +16,15 @@ Signals::Signals() {
     sigaddset(&kept_back_, signal);
   }
   sigaction(SIGCHLD, nullptr, &found_child_action_);
+  struct sigaction ignored {};
+  ignored.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignored, &found_pipe_action_);
   pthread_sigmask(SIG_BLOCK, &kept_back_, &found_mask_);
 }
 
 Signals::~Signals() {
   sigaction(SIGCHLD, &found_child_action_, nullptr);
+  sigaction(SIGPIPE, &found_pipe_action_, nullptr);
   pthread_sigmask(SIG_SETMASK, &found_mask_, nullptr);
 }
 
@@ -47,6 +51,7 @@ std::optional<siginfo_t> Signals::take(std::chrono::nanoseconds timeout) const {
 
 void Signals::restore_in_child() const noexcept {
   sigaction(SIGCHLD, &found_child_action_, nullptr);
+  sigaction(SIGPIPE, &found_pipe_action_, nullptr);
   pthread_sigmask(SIG_SETMASK, &found_mask_, nullptr);
 }
 

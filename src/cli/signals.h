@@ -12,8 +12,9 @@
 namespace hierlock::cli {
 
 // From its making to its end these signals stay pending until they are taken: HUP, INT, QUIT, TERM, ALRM, USR1, USR2;
-// those that were ignored from the start (as nohup does it) are left alone. Threads that are started meanwhile inherit
-// this, so it is made before a store is opened.
+// those that were ignored from the start (as nohup does it) are left alone. SIGPIPE is ignored: a complaint that nobody
+// reads must not end who watches over a command. Threads that are started meanwhile inherit all this, so it is made
+// before a store is opened.
 class Signals {
  public:
   Signals();
@@ -39,6 +40,7 @@ class Signals {
   sigset_t kept_back_;
   sigset_t found_mask_;
   struct sigaction found_child_action_;
+  struct sigaction found_pipe_action_;
 };
 
 // Turns the first signal into a stop request, from a thread of its own that exists only while somebody waits.

@@ -60,7 +60,7 @@ View view_of(const Snapshot& snapshot, const StatusCommand& command) {
 std::string text_of(const Snapshot& snapshot, const StatusCommand& command, std::size_t width) {
   const View view = view_of(snapshot, command);
   std::string title = showable(snapshot.store);
-  if (!snapshot.table.empty() && snapshot.table != snapshot.store) title += "  " + showable(snapshot.table);
+  if (!snapshot.store.ends_with(snapshot.table)) title += "  " + showable(snapshot.table);
   std::string out = fit_begin(title, width) + "\n\n";
   if (view.holders.empty()) {
     out += "Nothing is held.\n";

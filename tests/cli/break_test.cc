@@ -50,9 +50,10 @@ TEST(Break, only_the_lock_that_was_asked_for_is_hit) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("Broke 1 lock on u1/a1/r1"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find(std::to_string(below.pid())), std::string::npos) << result.out;
-  EXPECT_FALSE(is_held(store, {"u1/a1"}));
+  EXPECT_FALSE(is_held(store, {"u1/a1/r1"}));
   EXPECT_TRUE(is_held(store, {"u1/a2"}));
   EXPECT_EQ(below.ends().code, 70);
+  EXPECT_FALSE(is_held(store, {"u1/a1"})) << "what was held because of it is free when its holder has ended";
 }
 
 TEST(Break, every_holder_of_a_shared_lock_a_name_and_slots_is_hit) {

@@ -175,6 +175,28 @@ TEST(Exec, the_command_finds_signals_as_the_tool_found_them) {
   }
 }
 
+TEST(Exec, the_command_finds_no_signal_changed_where_none_was) {
+  const Store store;
+  const std::string look = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+  const Result bare = run_program({"/bin/sh", "-c", look});
+  const Result through = run_program({"/bin/sh", "-c", "hierlock exec u1 -- " + look}, store.url());
+  EXPECT_EQ(through.out, bare.out) << through.err;
+}
+
+TEST(Exec, streams_that_are_closed_are_closed_for_the_command_too) {
+  const Store store;
+  // If a number were free, the lock table could come to be the command's stdout.
+  for (const std::string number : {"0", "1", "2"}) {
+    const std::string command = "hierlock exec u1 -- sh -c 'test ! -e /proc/$$/fd/" + number + "' " + number + ">&-";
+    EXPECT_EQ(run_program({"/bin/sh", "-c", command}, store.url()).code, 0) << command;
+  }
+  const Result result = run_program(
+      {"/bin/sh", "-c", "hierlock exec u1 -- sh -c 'echo x; echo y >&2; exit 3' <&- >&- 2>&-; echo code $?"},
+      store.url());
+  EXPECT_EQ(result.out, "code 3\n");
+  EXPECT_EQ(run({"exec", "--no-wait", "u1", "--", "true"}, store.url()).code, 0) << "the table is in order";
+}
+
 TEST(Exec, the_command_inherits_no_file_but_the_lifeline) {
   const Store store;
   const Result result = run(exec_sh("ls /proc/self/fd | wc -l"), store.url());
@@ -371,6 +393,22 @@ TEST(Exec, a_lost_lock_ends_the_command_with_sigterm_and_is_70) {
   EXPECT_EQ(result.code, 70);
   EXPECT_NE(result.out.find("got TERM"), std::string::npos);
   EXPECT_NE(result.err.find("hierlock: the lock on u1/a1 is lost"), std::string::npos) << result.err;
+}
+
+TEST(Exec, a_table_that_is_taken_away_is_a_lost_lock) {
+  const Store store;
+  Running running(exec_sh(idle), {.url = store.url()});
+  ASSERT_TRUE(running.prints("ready")) << running.err();
+  ASSERT_TRUE(std::filesystem::remove(store.folder() + "/table"));
+  EXPECT_EQ(running.ends().code, 70);
+}
+
+TEST(Exec, a_lost_lock_ends_the_command_even_if_nobody_reads_the_complaint) {
+  const Store store;
+  Running running(exec_sh("trap 'exit 0' TERM; " + std::string(idle)), {.url = store.url(), .broken_stderr = true});
+  ASSERT_TRUE(running.prints("ready"));
+  EXPECT_EQ(run({"break", "--yes", "u1/a1"}, store.url()).code, 0);
+  EXPECT_EQ(running.ends().code, 70);
 }
 
 TEST(Exec, a_command_that_does_not_end_when_its_lock_is_lost_is_killed) {

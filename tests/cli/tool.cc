@@ -123,6 +123,12 @@ Running::Running(std::vector<std::string> arguments, const Options& options) {
       dup2(input[0], 0);
       dup2(fileno(out_), 1);
       dup2(fileno(err_), 2);
+      int broken[2];
+      if (options.broken_stderr && pipe(broken) == 0) {
+        dup2(broken[1], 2);
+        close(broken[0]);
+        close(broken[1]);
+      }
     }
     for (const int signal : options.ignored) ::signal(signal, SIG_IGN);
     sigset_t set;
@@ -285,6 +291,7 @@ std::size_t widest_line(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text.substr(i).starts_with("\x1B[")) {
       i = std::min(text.find_first_not_of("0123456789;?", i + 2), text.size());
+      if (i < text.size() && text[i] == 'H') width = 0;  // back to the corner
     } else if (text[i] == '\n' || text[i] == '\r') {
       width = 0;
     } else if ((text[i] & 0xC0) != 0x80) {

@@ -59,7 +59,8 @@ class Running {
     bool terminal = false;          // a pseudo terminal of 80 x 24 instead of files; it is a session of its own then
     std::vector<int> ignored = {};  // signals
     std::vector<int> blocked = {};
-    std::string input = {};  // stdin; empty: /dev/null. Not for a terminal
+    std::string input = {};      // stdin; empty: /dev/null. Not for a terminal
+    bool broken_stderr = false;  // a pipe that nobody reads
   };
   Running(std::vector<std::string> arguments, const Options& options);
   ~Running();
