@@ -13,6 +13,8 @@
 #include "peer_futex.h"
 #include "peer_rocksdb.h"
 #include "peer_striped.h"
+#include "process.h"
+#include "programs.h"
 
 namespace bench {
 
@@ -42,8 +44,14 @@ constexpr std::string_view was_shared = "exclusive on an account that was shared
 constexpr std::string_view hand_over = "from release to the waiting thread's return, p50";
 constexpr std::string_view one_lock = "2 threads on one and the same lock";
 
+constexpr std::string_view apart_processes = "2 processes, different users";
+constexpr std::string_view hot_user_processes = "2 processes, one hot user";
+constexpr std::string_view hand_over_processes = "from release to the waiting process's return, p50";
+constexpr std::string_view exec_true = "hierlock exec --on shm: ... -- true, from start to end";
+
 constexpr std::string_view bdb = "Berkeley DB, private region";
 constexpr std::string_view bdb_stock = "Berkeley DB, default partitions";
+constexpr std::string_view bdb_shared = "Berkeley DB, shared region";
 constexpr std::string_view bdb_held = "Berkeley DB with as many held";
 constexpr std::string_view mutexes = "bare striped std::shared_mutex";
 constexpr std::string_view rocks = "RocksDB TransactionDB, point locks";
@@ -80,6 +88,13 @@ constexpr Case cases[] = {
     {"slots", "named", "slots", "named", rate, no_bar, "1 thread, 4,096 counted locks of 3", "hierlock, names"},
     {"contended", "berkeley", "ours", "berkeley", rate, no_bar, one_lock, bdb},
     {"contended", "striped", "ours", "striped", rate, no_bar, one_lock, "bare std::shared_mutex, which is not fair"},
+    {"shm", "memory", "ours", "memory", rate, no_bar, "shm:, 1 thread, 1,000 users", "hierlock, memory:"},
+    {"shm", "berkeley", "ours", "berkeley", rate, no_bar, "shm:, 1 thread, 1,000 users", bdb_shared},
+    {"shm-disjoint2", "berkeley", "ours", "berkeley", rate, at_least(4), apart_processes, bdb_shared},
+    {"shm-hot2", "berkeley", "ours", "berkeley", rate, at_least(4), hot_user_processes, bdb_shared},
+    {"shm-handover", "futex", "ours", "futex", time, at_most(2), hand_over_processes, "futex ping-pong of processes"},
+    {"shm-handover", "berkeley", "ours", "berkeley", time, no_bar, hand_over_processes, bdb_shared},
+    {"exec", "flock", "ours", "flock", time, at_most(2), exec_true, "flock FILE true"},
 };
 
 // A contender is measured once a round.
@@ -119,17 +134,23 @@ class Session {
     for (const Case* c : selected_) {
       if (c->group != group) continue;
       const std::vector<double>&ours = values.at(c->ours), &peer = values.at(c->peer);
-      results_.push_back({c, summarize(ours), summarize(peer), summarize(ratios(ours, peer))});
+      outcome_.results.push_back({c, summarize(ours), summarize(peer), summarize(ratios(ours, peer))});
     }
   }
 
-  std::vector<Result> results() && { return std::move(results_); }
+  void skip(std::string_view group, const std::string& why) {
+    for (const Case* c : selected_) {
+      if (c->group == group) outcome_.skipped.push_back({c, why});
+    }
+  }
+
+  Outcome outcome() && { return std::move(outcome_); }
 
  private:
   Effort effort_;
   const Progress& progress_;
   std::vector<const Case*> selected_;
-  std::vector<Result> results_;
+  Outcome outcome_;
 };
 
 // A store and the workers that use it, checked to exclude one another before anything is measured.
@@ -275,6 +296,9 @@ void alone(Session& session) { with_held(session, "alone", held_alone_key, 3 * h
 // One Berkeley DB lock that two lockers hand to each other.
 class BerkeleyTurns {
  public:
+  BerkeleyTurns() = default;
+  explicit BerkeleyTurns(const Berkeley::Config& config) : store_(config) {}
+
   void acquire(std::size_t self) { sides_[self].hold(path_); }
   void release(std::size_t self) { sides_[self].drop(); }
 
@@ -346,22 +370,110 @@ void contended(Session& session) {
                                 {"striped", [&] { return pairs_per_second(striped.crew, window); }}});
 }
 
+// A table of shm: and a region of Berkeley DB, in files in memory that processes share.
+class SharedStores {
+ public:
+  std::string url() const { return "shm://" + folder_.file("table"); }
+  Berkeley::Config berkeley() const { return {.folder = folder_.folder("berkeley"), .spins = 500}; }
+
+ private:
+  ScratchFolder folder_;
+};
+
+void shm(Session& session) {
+  const SharedStores stores;
+  Team<Ours> ours("hierlock, shm:", {spread_keys()}, stores.url()), memory("hierlock", {spread_keys()});
+  Team<Berkeley> berkeley("Berkeley DB", {spread_keys()}, stores.berkeley());
+  const Window window = session.window();
+  session.measure("shm", {{"ours", [&] { return pairs_per_second(ours.crew, window); }},
+                          {"memory", [&] { return pairs_per_second(memory.crew, window); }},
+                          {"berkeley", [&] { return pairs_per_second(berkeley.crew, window); }}});
+}
+
+void process_pairs(Session& session, std::string_view group, const std::vector<std::vector<Path>>& keys) {
+  const SharedStores stores;
+  ProcessTeam<Ours> ours("hierlock, shm:", keys, stores.url());
+  ProcessTeam<Berkeley> berkeley("Berkeley DB", keys, stores.berkeley());
+  const Window window = session.window();
+  session.measure(group, {{"ours", [&] { return ours.pairs_per_second(window); }},
+                          {"berkeley", [&] { return berkeley.pairs_per_second(window); }}});
+}
+
+void shm_disjoint2(Session& session) {
+  const std::vector<Path> keys = spread_keys();
+  process_pairs(session, "shm-disjoint2", {keys_by_user(keys, 0), keys_by_user(keys, 1)});
+}
+
+void shm_hot2(Session& session) {
+  const std::vector<Path> keys = hot_keys();
+  process_pairs(session, "shm-hot2", {keys_by_resource(keys, 0), keys_by_resource(keys, 1)});
+}
+
+void shm_handover(Session& session) {
+  const SharedStores stores;
+  Shared<FutexTurns> word(FutexTurns::Between::processes);
+  ProcessTurns ours([&] { return std::make_unique<OurTurns>(stores.url()); });
+  ProcessTurns berkeley([config = stores.berkeley()] { return std::make_unique<BerkeleyTurns>(config); });
+  ProcessTurns futex([&] { return std::unique_ptr<FutexTurns, void (*)(FutexTurns*)>(&*word, [](FutexTurns*) {}); });
+  const std::size_t hops = session.quick() ? 100 : 500;
+  const auto p50 = [hops](ProcessTurns& turns) { return percentile(turns.hand_overs(hops), 50); };
+  session.measure("shm-handover", {{"ours", [&] { return p50(ours); }},
+                                   {"futex", [&] { return p50(futex); }},
+                                   {"berkeley", [&] { return p50(berkeley); }}});
+}
+
+void exec(Session& session) {
+  const std::optional<std::string> tool = tool_path(), flock_path = found_in_path("flock");
+  if (!tool) return session.skip("exec", "the tool is not built (HIERLOCK_BUILD_CLI is off)");
+  if (!flock_path) return session.skip("exec", "there is no flock in PATH (it is in util-linux)");
+  const ScratchFolder folder;
+  const std::string url = "shm://" + folder.file("table"), file = folder.file("flock");
+  // While somebody else holds it, both must refuse.
+  on_threads(1, [&](std::size_t) {
+    hierlock::Locker locker = hierlock::open(url);
+    const hierlock::Lock lock = locker.acquire("u1/a1/r1");
+    const Program again({*tool, "exec", "--on", url, "--no-wait", "u1/a1/r1", "--", "true"});
+    if (again.run_quietly() != 75) throw std::runtime_error("hierlock exec: self-check: a lock was given to two");
+    const FileLock file_lock(file);
+    const Program flock_again({*flock_path, "--nonblock", file, "true"});
+    if (flock_again.run_quietly() != 1) throw std::runtime_error("flock: self-check: a lock was given to two");
+  });
+  const Program ours({*tool, "exec", "--on", url, "u1/a1/r1", "--", "true"}), flock({*flock_path, file, "true"});
+  const std::size_t runs = session.quick() ? 11 : 41;
+  session.measure(
+      "exec", {{"ours", [&] { return ours.median_time(runs); }}, {"flock", [&] { return flock.median_time(runs); }}});
+}
+
 }  // namespace
 
 std::span<const Case> all_cases() { return cases; }
 
-std::vector<Result> run(const std::vector<const Case*>& selected, const Effort& effort, const Progress& progress) {
+Outcome run(const std::vector<const Case*>& selected, const Effort& effort, const Progress& progress) {
   constexpr std::pair<std::string_view, void (*)(Session&)> groups[] = {
-      {"pair", pair},       {"hot", hot},     {"disjoint2", disjoint2}, {"hot2", hot2},
-      {"million", million}, {"alone", alone}, {"handover", handover},   {"uuid", uuid},
-      {"string", string},   {"named", named}, {"slots", slots},         {"contended", contended},
+      {"pair", pair},
+      {"hot", hot},
+      {"disjoint2", disjoint2},
+      {"hot2", hot2},
+      {"million", million},
+      {"alone", alone},
+      {"handover", handover},
+      {"uuid", uuid},
+      {"string", string},
+      {"named", named},
+      {"slots", slots},
+      {"contended", contended},
+      {"shm", shm},
+      {"shm-disjoint2", shm_disjoint2},
+      {"shm-hot2", shm_hot2},
+      {"shm-handover", shm_handover},
+      {"exec", exec},
   };
   Session session(effort, progress, selected);
   for (const auto& [group, measure] : groups) {
     const auto in_group = [name = group](const Case* c) { return c->group == name; };
     if (std::any_of(selected.begin(), selected.end(), in_group)) measure(session);
   }
-  return std::move(session).results();
+  return std::move(session).outcome();
 }
 
 }  // namespace bench

@@ -41,10 +41,21 @@ struct Result {
   Summary ours, peer, ratio;  // over the rounds; the ratio is taken within each round
 };
 
+// A case that could not be measured here, and why.
+struct Skipped {
+  const Case* what = nullptr;
+  std::string why;
+};
+
+struct Outcome {
+  std::vector<Result> results;
+  std::vector<Skipped> skipped;
+};
+
 // Told before each round of a group, and before something slow is prepared.
 using Progress = std::function<void(std::string_view group, std::string_view doing)>;
 
 // Measures the given cases (pointers into all_cases()), group by group. Throws if a contender does not work.
-std::vector<Result> run(const std::vector<const Case*>& selected, const Effort& effort, const Progress& progress);
+Outcome run(const std::vector<const Case*>& selected, const Effort& effort, const Progress& progress);
 
 }  // namespace bench

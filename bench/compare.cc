@@ -133,7 +133,7 @@ int compare(const Usage& usage) {
   getloadavg(&report.load, 1);
   const ProgressLine progress;
   try {
-    report.results = bench::run(usage.cases, report.effort, progress);
+    report.outcome = bench::run(usage.cases, report.effort, progress);
   } catch (const std::exception& e) {
     progress.clear();
     std::fprintf(stderr, "compare: %s\n", e.what());
@@ -142,6 +142,9 @@ int compare(const Usage& usage) {
   progress.clear();
   std::fputs((usage.json ? json(report) : table(report)).c_str(), stdout);
   std::fflush(stdout);
+  for (const bench::Skipped& skipped : report.outcome.skipped) {
+    std::fprintf(stderr, "compare: SKIPPED %s: %s\n", skipped.what->name().c_str(), skipped.why.c_str());
+  }
   const auto missed = report.missed();
   for (const bench::Result* r : missed) {
     const bool rate = r->what->bar->kind == bench::Bar::Kind::at_least;

@@ -1,9 +1,11 @@
 #include "measure.h"
 
 #include <malloc.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -14,6 +16,21 @@ double thread_nanoseconds() {
   timespec used{};
   if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) throw std::runtime_error("no clock of processor time");
   return static_cast<double>(used.tv_sec) * 1e9 + static_cast<double>(used.tv_nsec);
+}
+
+void keep_to_own_core(std::size_t worker) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  const auto count = static_cast<std::size_t>(CPU_COUNT(&allowed));
+  std::size_t skip = worker % std::max<std::size_t>(count, 1);
+  for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || skip-- != 0) continue;
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(core, &own);
+    sched_setaffinity(0, sizeof own, &own);
+    return;
+  }
 }
 
 std::size_t resident_bytes() {

@@ -35,13 +35,18 @@ std::size_t resident_bytes();
 // Ends the process: other threads may be waiting for one that failed.
 [[noreturn]] void fail(const char* what) noexcept;
 
-// Runs body(0) ... body(threads - 1), each on a new thread.
+// Binds the calling thread to a core: two workers that share one, as the scheduler has them do for a while when others
+// are busy, do not meet, and would be measured as one. `worker` counts from 0.
+void keep_to_own_core(std::size_t worker);
+
+// Runs body(0) ... body(threads - 1), each on a new thread, and on a core of its own if there are several.
 template <class Body>
 void on_threads(std::size_t threads, const Body& body) {
   std::vector<std::thread> running;
   for (std::size_t t = 0; t < threads; ++t) {
-    running.emplace_back([&body, t] {
+    running.emplace_back([&body, t, threads] {
       try {
+        if (threads > 1) keep_to_own_core(t);
         body(t);
       } catch (const std::exception& e) {
         fail(e.what());
@@ -83,35 +88,40 @@ struct Window {
   bool always_wall_clock = false;  // for one worker that is compared with several
 };
 
-// Pairs a second of all workers together, each on a thread of its own, after a warm-up of each key once.
+// One worker's part of a round, in pairs a second: a warm-up of each key once, and pairs from the start line until the
+// window ends.
 //
 // One worker alone never sleeps and waits for nobody: it is timed by the processor time it used, so that being
 // preempted by somebody else's work does not count. Several are timed by the wall clock, because how they get in each
 // other's way is what is measured.
 template <class Worker, class Pair>
+double timed_pairs(Worker& worker, const Window& window, StartLine& start, bool alone, const Pair& pair) {
+  const std::size_t size = worker.size();
+  for (std::size_t i = 0; i < size; ++i) pair(worker, i);
+  std::size_t pairs = 0, i = 0;
+  const Clock::time_point begin = start.wait();
+  const double processor_begin = thread_nanoseconds();
+  Clock::time_point now = begin;
+  do {
+    for (std::size_t n = 0; n < window.batch; ++n) {
+      pair(worker, i);
+      if (++i == size) i = 0;
+    }
+    pairs += window.batch;
+    now = Clock::now();
+  } while (now - begin < window.length);
+  const bool by_processor_time = alone && !window.always_wall_clock;
+  const double used = by_processor_time ? thread_nanoseconds() - processor_begin : nanoseconds(now - begin);
+  return static_cast<double>(pairs) / (used / 1e9);
+}
+
+// Pairs a second of all workers together, each on a thread of its own.
+template <class Worker, class Pair>
 double pairs_per_second(Crew<Worker>& crew, const Window& window, const Pair& pair) {
   std::vector<double> rates(crew.size());
   StartLine start(crew.size());
-  on_threads(crew.size(), [&](std::size_t t) {
-    Worker& worker = *crew[t];
-    const std::size_t size = worker.size();
-    for (std::size_t i = 0; i < size; ++i) pair(worker, i);
-    std::size_t pairs = 0, i = 0;
-    const Clock::time_point begin = start.wait();
-    const double processor_begin = thread_nanoseconds();
-    Clock::time_point now = begin;
-    do {
-      for (std::size_t n = 0; n < window.batch; ++n) {
-        pair(worker, i);
-        if (++i == size) i = 0;
-      }
-      pairs += window.batch;
-      now = Clock::now();
-    } while (now - begin < window.length);
-    const bool alone = crew.size() == 1 && !window.always_wall_clock;
-    const double used = alone ? thread_nanoseconds() - processor_begin : nanoseconds(now - begin);
-    rates[t] = static_cast<double>(pairs) / (used / 1e9);
-  });
+  on_threads(crew.size(),
+             [&](std::size_t t) { rates[t] = timed_pairs(*crew[t], window, start, crew.size() == 1, pair); });
   double sum = 0;
   for (const double rate : rates) sum += rate;
   return sum;
@@ -122,41 +132,53 @@ double pairs_per_second(Crew<Worker>& crew, const Window& window) {
   return pairs_per_second(crew, window, [](Worker& worker, std::size_t i) { worker.pair(i); });
 }
 
-// Times from the release of one thread to the return of the other's acquire, in nanoseconds: the two alternate, `hops`
-// turns each. The holder keeps its turn until the other has said that it asks, and 50 us longer: by then the other
-// sleeps, unless the machine is busy. It does not ask again before the other has its turn, so a lock need not be fair.
-template <class Turns>
-std::vector<double> hand_overs(Turns& turns, std::size_t hops) {
-  constexpr auto dwell = std::chrono::microseconds(50);
-  const std::size_t total = 2 * hops;
+// What two sides that hand something to each other tell each other besides. It may lie in memory that processes share.
+struct HandOver {
   std::atomic<std::size_t> asked{0};  // the latest turn that was asked for
   std::atomic<std::size_t> taken{0};  // how many turns were had
-  // Passed on by the lock itself:
-  Clock::time_point released{};
+  Clock::time_point released{};       // passed on by the lock itself
+};
+
+// One side of a hand-over (0 or 1): times from the other's release to the return of its own acquire, in nanoseconds.
+// The two alternate, `hops` turns each. The holder keeps its turn until the other has said that it asks, and 50 us
+// longer: by then the other sleeps, unless the machine is busy. It does not ask again before the other has its turn, so
+// a lock need not be fair.
+template <class Turns>
+std::vector<double> hand_over_side(Turns& turns, std::size_t self, std::size_t hops, HandOver& both) {
+  constexpr auto dwell = std::chrono::microseconds(50);
+  const std::size_t total = 2 * hops;
   std::vector<double> samples;
-  samples.reserve(total);
+  samples.reserve(hops);
   const auto wait_until = [](const std::atomic<std::size_t>& counter, std::size_t at_least) {
     while (counter.load(std::memory_order_acquire) < at_least) std::this_thread::yield();
   };
-  on_threads(2, [&](std::size_t self) {
-    for (std::size_t turn = self; turn < total; turn += 2) {
-      wait_until(taken, turn);
-      asked.store(turn, std::memory_order_release);
-      turns.acquire(self);
-      const Clock::time_point acquired = Clock::now();
-      if (turn != 0) samples.push_back(nanoseconds(acquired - released));
-      if (taken.fetch_add(1) != turn) throw std::runtime_error("hand-over: two threads hold the same lock");
-      if (turn + 1 < total) {
-        wait_until(asked, turn + 1);
-        const Clock::time_point until = Clock::now() + dwell;
-        while (Clock::now() < until) {
-        }
+  for (std::size_t turn = self; turn < total; turn += 2) {
+    wait_until(both.taken, turn);
+    both.asked.store(turn, std::memory_order_release);
+    turns.acquire(self);
+    const Clock::time_point acquired = Clock::now();
+    if (turn != 0) samples.push_back(nanoseconds(acquired - both.released));
+    if (both.taken.fetch_add(1) != turn) throw std::runtime_error("hand-over: two hold the same lock");
+    if (turn + 1 < total) {
+      wait_until(both.asked, turn + 1);
+      const Clock::time_point until = Clock::now() + dwell;
+      while (Clock::now() < until) {
       }
-      released = Clock::now();
-      turns.release(self);
     }
-  });
+    both.released = Clock::now();
+    turns.release(self);
+  }
   return samples;
+}
+
+// The same with both sides as threads, all samples together.
+template <class Turns>
+std::vector<double> hand_overs(Turns& turns, std::size_t hops) {
+  HandOver both;
+  std::vector<double> samples[2];
+  on_threads(2, [&](std::size_t self) { samples[self] = hand_over_side(turns, self, hops, both); });
+  samples[0].insert(samples[0].end(), samples[1].begin(), samples[1].end());
+  return std::move(samples[0]);
 }
 
 // Throws unless two workers of one contender exclude each other where they must, and only there.

@@ -18,6 +18,8 @@ inline hierlock::Target target(const Path& path, std::size_t depth = 3) { return
 
 class Ours {
  public:
+  explicit Ours(const std::string& url = "memory:") : locker_(hierlock::open(url)) {}
+
   hierlock::Locker& locker() noexcept { return locker_; }
 
   // Targets prepared outside the loop. The owner is the thread that calls, except in try_hold.
@@ -61,12 +63,14 @@ class Ours {
   };
 
  private:
-  hierlock::Locker locker_ = hierlock::open("memory:");
+  hierlock::Locker locker_;
 };
 
-// One lock that two threads hand to each other.
+// One lock that two threads, or two processes, hand to each other.
 class OurTurns {
  public:
+  explicit OurTurns(const std::string& url = "memory:") : locker_(hierlock::open(url)) {}
+
   void acquire(std::size_t self) { locks_[self].lock = locker_.acquire(target_); }
   void release(std::size_t self) { locks_[self].lock.release(); }
 
@@ -74,7 +78,7 @@ class OurTurns {
   struct alignas(64) Held {
     hierlock::Lock lock;
   };
-  hierlock::Locker locker_ = hierlock::open("memory:");
+  hierlock::Locker locker_;
   hierlock::Target target_ = "u0/a0/r0";
   std::array<Held, 2> locks_;
 };

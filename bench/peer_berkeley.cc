@@ -30,7 +30,10 @@ Berkeley::Berkeley(const Config& config) {
   // Its own estimate is made for the initial, not the maximal number of objects: chains would get long.
   check(env_->set_lk_tablesize(env_, max), "set_lk_tablesize");
   if (config.partitions != 0) check(env_->set_lk_partitions(env_, config.partitions), "set_lk_partitions");
-  check(env_->open(env_, nullptr, DB_CREATE | DB_INIT_LOCK | DB_PRIVATE | DB_THREAD, 0), "open");
+  if (config.spins != 0) check(env_->mutex_set_tas_spins(env_, config.spins), "mutex_set_tas_spins");
+  const bool shared = !config.folder.empty();
+  const u_int32_t flags = DB_CREATE | DB_INIT_LOCK | DB_THREAD | (shared ? 0 : DB_PRIVATE);
+  check(env_->open(env_, shared ? config.folder.c_str() : nullptr, flags, 0600), "open");
 }
 
 Berkeley::~Berkeley() { env_->close(env_, 0); }

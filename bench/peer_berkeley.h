@@ -1,10 +1,13 @@
-// Berkeley DB's lock subsystem in a private region, in the fastest way it was found to allow:
+// Berkeley DB's lock subsystem, in a region of this process alone or one that processes share, in the fastest way it
+// was found to allow:
 //   - a whole path by one lock_vec call, and released by one; a locker id and the keys made outside the loop;
 //   - DB_THREAD, because hierlock may be used by any thread too; no deadlock detector, no logging, no transactions;
 //   - intention-write on ancestors and write on the target: the same exclusion as hierlock's. Read instead of
 //     intention-write is not faster;
 //   - one partition of its lock table: with one or two threads that is faster than its default (10 a core), because
-//     lock_vec then takes one mutex for the whole path. The default is measured beside it.
+//     lock_vec then takes one mutex for the whole path. The default is measured beside it;
+//   - between processes: the same, files of the region in memory, and 500 tries of a taken mutex before sleeping (its
+//     default is 50 a core). docs/bench.md says what else was tried.
 // Not used: keys of exactly 28 bytes, for which it has a cheaper hash (its own page locks). Paths are not 28 bytes
 // long.
 #pragma once
@@ -24,6 +27,8 @@ class Berkeley {
   struct Config {
     std::size_t max_nodes = 20'000;  // room for this many nodes locked at once
     unsigned partitions = 1;         // 0: Berkeley DB's default
+    std::string folder{};            // of the files with a region that processes share; empty: a private region
+    unsigned spins = 0;              // how often a taken mutex is tried before sleeping; 0: Berkeley DB's default
   };
 
   Berkeley() : Berkeley(Config{}) {}

@@ -82,7 +82,7 @@ std::string json_summary(const Summary& s) {
 
 std::vector<const Result*> Report::missed() const {
   std::vector<const Result*> result;
-  for (const Result& r : results) {
+  for (const Result& r : outcome.results) {
     if (verdict(r) == Verdict::missed) result.push_back(&r);
   }
   return result;
@@ -91,7 +91,7 @@ std::vector<const Result*> Report::missed() const {
 std::string table(const Report& report) {
   const char* const row = "%-24s %11s %11s %7s %15s %8s  %s\n";
   std::string text = format(row, "case", "ours", "peer", "ratio", "quartiles", "bar", "verdict");
-  for (const Result& r : report.results) {
+  for (const Result& r : report.outcome.results) {
     const Unit unit = r.what->unit;
     text += format(row, r.what->name().c_str(), with_unit(r.ours.median, unit).c_str(),
                    with_unit(r.peer.median, unit).c_str(), digits(r.ratio.median).c_str(),
@@ -101,10 +101,10 @@ std::string table(const Report& report) {
   text += format("\nmedians of %zu interleaved rounds; the ratio (ours to peer) is taken within each round\n",
                  report.effort.rounds);
   if (report.load > 0.5) {
-    text +=
-        format("the machine was busy (load %.1f before the run): cases with two threads suffer most\n", report.load);
+    text += format("the machine was busy (load %.1f before the run): cases with two threads or processes suffer most\n",
+                   report.load);
   }
-  text += "M/s, k/s: acquire-release pairs a second, of all threads together\n";
+  text += "M/s, k/s: acquire-release pairs a second, of all threads or processes together\n";
   switch (report.enforce) {
     case Enforce::full:
       break;
@@ -129,7 +129,7 @@ std::string json(const Report& report) {
   text += format("  \"met\": %s,\n", report.missed().empty() ? "true" : "false");
   text += "  \"cases\": [";
   const char* separator = "\n";
-  for (const Result& r : report.results) {
+  for (const Result& r : report.outcome.results) {
     const std::optional<Bar>& bar = r.what->bar;
     text += separator;
     text += "    {\"case\": " + json_string(r.what->name()) + ", \"what\": " + json_string(r.what->what) +
@@ -146,7 +146,14 @@ std::string json(const Report& report) {
     text += ", \"verdict\": " + json_string(json_verdict(report.verdict(r))) + "}";
     separator = ",\n";
   }
-  text += "\n  ]\n}\n";
+  text += "\n  ],\n  \"skipped\": [";
+  separator = "";
+  for (const Skipped& s : report.outcome.skipped) {
+    text += separator;
+    text += "{\"case\": " + json_string(s.what->name()) + ", \"why\": " + json_string(s.why) + "}";
+    separator = ", ";
+  }
+  text += "]\n}\n";
   return text;
 }
 

@@ -14,7 +14,7 @@ struct Report {
   Effort effort;
   Enforce enforce = Enforce::full;
   double load = 0;  // of the machine, before the run: processes that wanted to run, averaged over a minute
-  std::vector<Result> results;
+  Outcome outcome;
 
   Verdict verdict(const Result& result) const { return judge(result.what->bar, result.ratio.median, enforce); }
   // The cases that miss what is enforced.
