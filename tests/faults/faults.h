@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -53,7 +54,11 @@ class Faults : public Conformance {
 
 // Waits until the process has ended, and reaps it. Returns what waitpid says.
 int reap(pid_t child);
-bool exists(pid_t pid);
+// It runs, or is stopped: it may still be there for its parent to reap, but that is not alive.
+bool alive(pid_t pid);
+
+// Random numbers of a test. HIERLOCK_SEED repeats them, as far as processes allow.
+std::mt19937 random_numbers(std::string& seed);
 
 Backend shm_processes();
 

@@ -72,7 +72,7 @@ TEST(Holder, is_gone_when_it_is_killed_and_what_it_was_asked_ends) {
   alice.stop();
   Pending asked = alice.acquire("u1");
   alice.kill();
-  EXPECT_FALSE(exists(pid));
+  EXPECT_FALSE(alive(pid));
   EXPECT_EQ(answer(std::move(asked)).error, ErrorKind::unavailable);
   EXPECT_EQ(answer(alice.acquire("u1")).error, ErrorKind::unavailable);
 }
@@ -100,7 +100,7 @@ TEST(Holder, may_live_where_process_numbers_are_others) {
     EXPECT_TRUE(answer(alice.acquire("u1")).granted());
     EXPECT_NE(alice.pid(), 1);
     alice.kill();
-    EXPECT_FALSE(exists(alice.pid()));
+    EXPECT_FALSE(alive(alice.pid()));
   }
 }
 
@@ -111,7 +111,7 @@ TEST(Holder, ends_when_nobody_needs_it) {
     ASSERT_TRUE(answer(alice.acquire("u1")).granted());
     pid = alice.pid();
   }
-  EXPECT_FALSE(exists(pid));
+  EXPECT_FALSE(alive(pid));
 }
 
 // Whoever started it may be killed in the middle of anything.
@@ -129,7 +129,7 @@ TEST(Holder, ends_when_whoever_started_it_is_gone) {
   ASSERT_EQ(::read(ends[0], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
   ::close(ends[0]);
   ::close(ends[1]);
-  EXPECT_TRUE(eventually([&] { return !exists(pid); }));
+  EXPECT_TRUE(eventually([&] { return !alive(pid); }));
 }
 
 }  // namespace

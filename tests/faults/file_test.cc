@@ -1,0 +1,597 @@
+// The file of a table: what is opened, what is refused and left as it was, and who may make it.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "faults.h"
+
+namespace hierlock::conformance {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uid_t somebody = 65534;  // nobody, as it is called: anybody but root
+
+// What a file has where; a table is mostly holes.
+std::map<off_t, std::string> read_file(const std::string& path) {
+  std::map<off_t, std::string> parts;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) throw std::runtime_error("open " + path + ": " + std::strerror(errno));
+  for (off_t at = 0; (at = ::lseek(fd, at, SEEK_DATA)) >= 0;) {
+    const off_t end = ::lseek(fd, at, SEEK_HOLE);
+    std::string bytes(static_cast<std::size_t>(end - at), '\0');
+    if (::pread(fd, bytes.data(), bytes.size(), at) != end - at) throw std::runtime_error("read " + path);
+    parts[at] = std::move(bytes);
+    at = end;
+  }
+  ::close(fd);
+  return parts;
+}
+
+void write_file(const std::string& path, const std::map<off_t, std::string>& parts, std::uintmax_t size) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  bool fine = fd >= 0 && ::ftruncate(fd, static_cast<off_t>(size)) == 0;
+  for (const auto& [at, bytes] : parts) {
+    fine = fine && ::pwrite(fd, bytes.data(), bytes.size(), at) == static_cast<ssize_t>(bytes.size());
+  }
+  ::close(fd);
+  if (!fine) throw std::runtime_error("write " + path + ": " + std::strerror(errno));
+}
+
+void write_file(const std::string& path, const std::string& bytes) { write_file(path, {{0, bytes}}, bytes.size()); }
+
+std::string peek(const std::string& path, off_t at, std::size_t size) {
+  std::string bytes(size, '\0');
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool fine = ::pread(fd, bytes.data(), size, at) == static_cast<ssize_t>(size);
+  ::close(fd);
+  if (!fine) throw std::runtime_error("read " + path);
+  return bytes;
+}
+
+void poke(const std::string& path, off_t at, const std::string& bytes) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const bool fine = ::pwrite(fd, bytes.data(), bytes.size(), at) == static_cast<ssize_t>(bytes.size());
+  ::close(fd);
+  if (!fine) throw std::runtime_error("write " + path);
+}
+
+mode_t mode_of(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 ? info.st_mode & 07777 : 0;
+}
+
+// A file, or whatever it is, as it was at a moment.
+struct Seen {
+  struct stat info {};
+  std::map<off_t, std::string> parts;
+  std::string leads_to;
+
+  explicit Seen(const std::string& path) {
+    if (::lstat(path.c_str(), &info) != 0) return;
+    if (S_ISREG(info.st_mode)) parts = read_file(path);
+    if (S_ISLNK(info.st_mode)) leads_to = fs::read_symlink(path);
+  }
+
+  friend bool operator==(const Seen& a, const Seen& b) {
+    return a.info.st_ino == b.info.st_ino && a.info.st_mode == b.info.st_mode && a.info.st_uid == b.info.st_uid &&
+           a.info.st_size == b.info.st_size && a.parts == b.parts && a.leads_to == b.leads_to;
+  }
+};
+
+class File : public testing::Test {
+ protected:
+  std::string folder() const { return folder_.path(); }
+  std::string path() const { return folder() + "/table"; }
+  // Small, so that all of it can be looked at.
+  std::string url() const { return "shm://" + path() + "?max_locks=64"; }
+
+  // A table that nobody uses any more.
+  void make() const {
+    Locker locker = open(url());
+    (void)locker.acquire("u1/a1/r1");
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder())) found.push_back(entry.path().filename());
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  // It is refused with this kind of error, in words, and nothing has changed.
+  void expect_refused(ErrorKind kind) const {
+    const Seen before(path());
+    const std::vector<std::string> around = names();
+    EXPECT_EQ(kind_thrown_by([&] { return open(url()).url(); }), kind) << message();
+    EXPECT_NE(message().find(path()), std::string::npos) << "it names the file: " << message();
+    EXPECT_TRUE(Seen(path()) == before) << "the file was changed";
+    EXPECT_EQ(names(), around) << "something was left behind";
+  }
+
+  std::string message() const {
+    return message_of([&] { return open(url()).url(); });
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+// As another user, with no rights of root left.
+void become_somebody(Complaints& child) {
+  child.unless(::setresgid(somebody, somebody, somebody) == 0, "setresgid");
+  child.unless(::setresuid(somebody, somebody, somebody) == 0, "setresuid");
+}
+
+void expect_kind(Complaints& child, ErrorKind kind, const std::string& url) {
+  const std::optional<ErrorKind> thrown = kind_thrown_by([&] { return open(url).url(); });
+  child.unless(thrown == kind, url + ": not " + std::string(to_string(kind)) + " but " +
+                                   (thrown ? std::string(to_string(*thrown)) : "opened") + ": " +
+                                   message_of([&] { return open(url).url(); }));
+}
+
+// --- what is not a table of ours ---------------------------------------------------------------------------
+
+TEST_F(File, that_was_closed_is_opened_again) {
+  make();
+  Locker again = open(url());
+  EXPECT_TRUE(again.try_acquire("u1/a1/r1").has_value());
+  EXPECT_EQ(names(), std::vector<std::string>{"table"});
+}
+
+TEST_F(File, of_another_format_version_is_incompatible) {
+  make();
+  std::string bytes = peek(path(), 8, 4);
+  std::uint32_t version = 0;
+  std::memcpy(&version, bytes.data(), sizeof version);
+  for (const std::uint32_t other : {version + 1, version - 1, version + 1000, ~version}) {
+    std::memcpy(bytes.data(), &other, sizeof other);
+    poke(path(), 8, bytes);
+    expect_refused(ErrorKind::incompatible);
+    EXPECT_NE(message().find(std::to_string(other)), std::string::npos) << "it tells the version: " << message();
+  }
+}
+
+TEST_F(File, of_the_other_byte_order_is_incompatible) {
+  make();
+  std::string bytes = peek(path(), 0, 16);
+  std::reverse(bytes.begin(), bytes.begin() + 8);
+  std::reverse(bytes.begin() + 8, bytes.begin() + 12);
+  std::reverse(bytes.begin() + 12, bytes.end());
+  poke(path(), 0, bytes);
+  expect_refused(ErrorKind::incompatible);
+}
+
+TEST_F(File, whose_description_is_damaged_is_incompatible) {
+  make();
+  std::mt19937 random(17);
+  for (off_t at = 0; at < 4096; ++at) {
+    const std::string fine = peek(path(), at, 1);
+    poke(path(), at, std::string(1, static_cast<char>(fine[0] ^ (1 << random() % 8))));
+    ASSERT_EQ(kind_thrown_by([&] { return open(url()).url(); }), ErrorKind::incompatible) << "byte " << at;
+    if (at % 64 == 0) expect_refused(ErrorKind::incompatible);
+    poke(path(), at, fine);
+  }
+  EXPECT_TRUE(open(url()).try_acquire("u1").has_value()) << "the file is whole again";
+}
+
+TEST_F(File, that_is_something_else_is_incompatible) {
+  make();
+  const std::uintmax_t size = fs::file_size(path());
+  std::string noise(std::size_t{1} << 20, '\0');
+  std::mt19937 random(17);
+  std::generate(noise.begin(), noise.end(), [&] { return static_cast<char>(random()); });
+  for (const std::string& bytes : {std::string("a letter to my aunt\n"), noise, std::string(4096, '\0')}) {
+    write_file(path(), bytes);
+    expect_refused(ErrorKind::incompatible);
+    write_file(path(), {{0, bytes}}, size);
+    expect_refused(ErrorKind::incompatible);
+  }
+}
+
+TEST_F(File, that_was_cut_short_is_incompatible) {
+  make();
+  const std::uintmax_t whole = fs::file_size(path());
+  for (const std::uintmax_t size : {whole - 1, whole - 4096, whole / 2, std::uintmax_t{4096}, std::uintmax_t{4095},
+                                    std::uintmax_t{12}, std::uintmax_t{0}}) {
+    fs::resize_file(path(), size);
+    SCOPED_TRACE("cut to " + std::to_string(size) + " of " + std::to_string(whole));
+    expect_refused(ErrorKind::incompatible);
+  }
+}
+
+TEST_F(File, whose_insides_are_damaged_crashes_nobody) {
+  {
+    Locker locker = open(url());
+    const Lock one = locker.acquire("u1/a1/r1"), two = locker.acquire(shared("u2")), three = locker.acquire(named("n"));
+  }
+  const std::map<off_t, std::string> fine = read_file(path());
+  const std::uintmax_t size = fs::file_size(path());
+  const std::string copy = folder() + "/copy";
+  std::string seed;
+  std::mt19937 random = random_numbers(seed);
+  SCOPED_TRACE("HIERLOCK_SEED=" + seed);
+  for (int round = 0; round < 200 / slowness; ++round) {
+    std::map<off_t, std::string> parts = fine;
+    const int wounds = 1 << random() % 12;
+    for (int i = 0; i < wounds; ++i) {
+      const auto part = std::next(parts.begin(), static_cast<std::ptrdiff_t>(random() % parts.size()));
+      const std::size_t at = random() % part->second.size();
+      if (part->first + static_cast<off_t>(at) >= 4096) part->second[at] = static_cast<char>(random());
+    }
+    fs::remove(copy);
+    write_file(copy, parts, size);
+    // Whatever it answers: no crash, and no hang either.
+    const std::string complaints = in_forked_child([&](Complaints& child) {
+      try {
+        Locker locker = open("shm://" + copy + "?max_locks=64");
+        const auto start = Clock::now();
+        for (int i = 0; i < 30; ++i) {
+          const auto attempt = [&](const Target& target) {
+            (void)kind_thrown_by([&] { return locker.try_acquire(target, 1ms).has_value(); });
+          };
+          attempt("u1/a" + std::to_string(i) + "/r1");
+          attempt(shared("u1"));
+          attempt("u" + std::to_string(i));
+          attempt(named("n" + std::to_string(i)));
+          attempt(slots("s", 2));
+          (void)kind_thrown_by([&] { return locker.snapshot().holders.size(); });
+        }
+        child.unless(Clock::now() - start < 150 * 1ms + late_bound, "waits longer than it was asked to");
+      } catch (const Error& error) {
+        child.unless(error.kind() == ErrorKind::incompatible, std::string("refused in odd words: ") + error.what());
+      }
+    });
+    ASSERT_EQ(complaints, "") << "round " << round;
+  }
+}
+
+TEST_F(File, that_is_a_directory_is_incompatible) {
+  ASSERT_EQ(::mkdir(path().c_str(), 0700), 0);
+  expect_refused(ErrorKind::incompatible);
+}
+
+TEST_F(File, that_is_a_pipe_or_a_device_is_incompatible_and_nobody_waits_for_it) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  expect_refused(ErrorKind::incompatible);
+  EXPECT_EQ(kind_thrown_by([] { return open("shm:///dev/null").url(); }), ErrorKind::incompatible);
+}
+
+TEST_F(File, that_is_a_link_is_not_followed) {
+  const std::string elsewhere = folder() + "/elsewhere";
+  {
+    Locker real = open("shm://" + elsewhere + "?max_locks=64");
+    (void)real.acquire("u1");
+  }
+  const Seen before(elsewhere);
+  fs::create_symlink(elsewhere, path());
+  expect_refused(ErrorKind::denied);
+  EXPECT_TRUE(Seen(elsewhere) == before);
+  fs::remove(elsewhere);
+  expect_refused(ErrorKind::denied);
+  EXPECT_FALSE(fs::exists(elsewhere)) << "made at the end of a dangling link";
+}
+
+// --- rights ------------------------------------------------------------------------------------------------
+
+TEST_F(File, of_another_owner_is_denied) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  make();
+  ASSERT_EQ(::chown(path().c_str(), somebody, somebody), 0);
+  expect_refused(ErrorKind::denied);
+}
+
+TEST_F(File, without_rights_is_denied) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  make();
+  ASSERT_EQ(::chmod(folder().c_str(), 0755), 0);
+  const Seen before(path());
+  const std::string complaints = in_forked_child([&](Complaints& child) {
+    become_somebody(child);
+    expect_kind(child, ErrorKind::denied, url());
+  });
+  EXPECT_EQ(complaints, "");
+  EXPECT_TRUE(Seen(path()) == before);
+}
+
+TEST_F(File, of_ones_own_that_cannot_be_written_is_denied) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  ASSERT_EQ(::chmod(folder().c_str(), 0777), 0);
+  const std::string complaints = in_forked_child([&](Complaints& child) {
+    become_somebody(child);
+    make();
+    child.unless(::chmod(path().c_str(), 0400) == 0, "chmod");
+    expect_kind(child, ErrorKind::denied, url());
+  });
+  EXPECT_EQ(complaints, "");
+}
+
+TEST_F(File, in_a_folder_that_cannot_be_written_is_denied) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  ASSERT_EQ(::chmod(folder().c_str(), 0755), 0);
+  const std::string complaints = in_forked_child([&](Complaints& child) {
+    become_somebody(child);
+    expect_kind(child, ErrorKind::denied, url());
+  });
+  EXPECT_EQ(complaints, "");
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_F(File, in_a_folder_that_is_not_there_is_unavailable) {
+  for (const char* where : {"/nowhere/table", "/nowhere/at/all/table"}) {
+    EXPECT_EQ(kind_thrown_by([&] { return open("shm://" + folder() + where).url(); }), ErrorKind::unavailable);
+  }
+  write_file(folder() + "/plain", "not a folder");
+  EXPECT_EQ(kind_thrown_by([&] { return open("shm://" + folder() + "/plain/table").url(); }), ErrorKind::unavailable);
+  EXPECT_EQ(names(), std::vector<std::string>{"plain"});
+}
+
+TEST_F(File, has_the_mode_that_was_asked_for_whatever_the_umask) {
+  const std::string complaints = in_forked_child([&](Complaints& child) {
+    struct Case {
+      mode_t umask;
+      const char* option;
+      mode_t expected;
+    };
+    int number = 0;
+    for (const Case& one :
+         {Case{0, "", 0600}, Case{0077, "", 0600}, Case{0777, "", 0600}, Case{0022, "&mode=0660", 0660},
+          Case{0777, "&mode=0660", 0660}, Case{0, "&mode=0600", 0600}, Case{0077, "&mode=0666", 0666}}) {
+      ::umask(one.umask);
+      const std::string file = folder() + "/t" + std::to_string(number++);
+      Locker locker = open("shm://" + file + "?max_locks=64" + one.option);
+      child.unless(mode_of(file) == one.expected,
+                   file + one.option + " has another mode: " + std::to_string(mode_of(file)));
+      child.unless(locker.try_acquire("u1").has_value(), "it does not work");
+    }
+  });
+  EXPECT_EQ(complaints, "");
+}
+
+TEST_F(File, with_a_mode_that_is_none_is_refused) {
+  for (const char* mode : {"", "rw", "0999", "01777", "-1", "0x1ff", "0660 ", "0"}) {
+    EXPECT_EQ(kind_thrown_by([&] { return open("shm://" + path() + "?mode=" + mode).url(); }),
+              ErrorKind::invalid_argument)
+        << mode;
+  }
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_F(File, of_a_group_is_shared_by_its_members_and_nobody_else) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  constexpr gid_t team = 54321;
+  ASSERT_EQ(::chown(folder().c_str(), 0, team), 0);
+  ASSERT_EQ(::chmod(folder().c_str(), 02770), 0);  // what is made in it belongs to the group
+  const std::string shared_url = url() + "&mode=0660";
+  const auto as = [&](uid_t user, gid_t group, const std::function<void(Complaints&)>& work) {
+    return in_forked_child([&](Complaints& child) {
+      child.unless(::setresgid(group, group, group) == 0 && ::setresuid(user, user, user) == 0, "become another");
+      work(child);
+    });
+  };
+  // Root is a member as well; the owner of the file must be somebody the members trust: themselves, or root.
+  Locker locker = open(shared_url);
+  const Lock lock = locker.acquire("u1");
+  EXPECT_EQ(as(somebody, team,
+               [&](Complaints& child) {
+                 Locker member = open(shared_url);
+                 child.unless(!member.try_acquire("u1").has_value(), "a member is not excluded");
+                 child.unless(member.try_acquire("u2").has_value(), "a member cannot lock");
+               }),
+            "");
+  EXPECT_EQ(as(somebody, somebody, [&](Complaints& child) { expect_kind(child, ErrorKind::denied, shared_url); }), "");
+}
+
+// --- room --------------------------------------------------------------------------------------------------
+
+class FullDisk : public File {
+ protected:
+  // Runs `work` in a child whose folder() is a filesystem of its own with these options.
+  std::string on_small_disk(const std::string& options, const std::function<void(Complaints&)>& work) const {
+    return in_forked_child([&](Complaints& child) {
+      child.unless(::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                       ::mount("small", folder().c_str(), "tmpfs", 0, options.c_str()) == 0,
+                   std::string("mount: ") + std::strerror(errno));
+      if (child.text().empty()) work(child);
+    });
+  }
+};
+
+TEST_F(FullDisk, is_exhausted_and_nothing_is_left_on_it) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
+  for (const char* options : {"size=4k", "size=64k", "nr_inodes=1"}) {
+    EXPECT_EQ(on_small_disk(options,
+                            [&](Complaints& child) {
+                              expect_kind(child, ErrorKind::exhausted, "shm://" + path());
+                              child.unless(names().empty(), std::string("left behind with ") + options);
+                            }),
+              "");
+  }
+}
+
+TEST_F(FullDisk, that_fills_up_later_is_exhausted_and_what_is_held_stays_held) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
+  for (const char* options : {"size=512k", "size=2m", "size=8m", "size=32m"}) {
+    EXPECT_EQ(on_small_disk(options,
+                            [&](Complaints& child) {
+                              std::optional<Locker> locker;
+                              const std::optional<ErrorKind> refused = kind_thrown_by([&] {
+                                locker.emplace(open("shm://" + path()));
+                                return 0;
+                              });
+                              if (refused) {
+                                child.unless(refused == ErrorKind::exhausted,
+                                             std::string("refused as ") + std::string(to_string(*refused)));
+                                return;
+                              }
+                              const Lock first = locker->acquire("first");
+                              // Whatever else is on the disk takes the room that is left.
+                              const std::string other = folder() + "/other";
+                              std::ofstream(other) << std::string(64 << 20, 'x');
+                              std::vector<Lock> held;
+                              std::optional<ErrorKind> end;
+                              for (int i = 0; i < 300'000 && !end; ++i) {
+                                end = kind_thrown_by([&] {
+                                  held.push_back(locker->acquire("u" + std::to_string(i) + "/a/r"));
+                                  return 0;
+                                });
+                              }
+                              child.unless(!end || end == ErrorKind::exhausted, "another kind of error");
+                              for (const Lock& lock : held) child.unless(lock.held(), "a lock was lost");
+                              child.unless(first.held(), "the first lock was lost");
+                              held.clear();
+                              fs::remove(other);
+                              child.unless(locker->try_acquire("u1/a/r").has_value(),
+                                           "it does not go on when there is room");
+                            }),
+              "")
+        << options;
+  }
+}
+
+TEST_F(FullDisk, that_is_read_only_is_denied) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
+  EXPECT_EQ(on_small_disk("size=64m,ro", [&](Complaints& child) { expect_kind(child, ErrorKind::denied, url()); }), "");
+}
+
+// --- many at once ------------------------------------------------------------------------------------------
+
+// What the racers share apart from the table: if they are in one table, nobody is inside when one comes in.
+struct Arena {
+  std::atomic<int> inside = 0;
+  std::atomic<int> met = 0;
+  std::atomic<int> visits = 0;
+  std::atomic<std::int64_t> last_fence = 0;
+};
+
+class Race : public File {
+ protected:
+  Race() {
+    void* memory = ::mmap(nullptr, sizeof(Arena), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("mmap");
+    arena_ = new (memory) Arena;
+  }
+  ~Race() override { ::munmap(arena_, sizeof(Arena)); }
+
+  Arena& arena() { return *arena_; }
+
+  static void visit(Locker& locker, Arena& arena) {
+    const Lock lock = locker.acquire("u1/a1", {.timeout = patience});
+    if (arena.inside.fetch_add(1) != 0) ++arena.met;
+    if (arena.last_fence.exchange(lock.fence()) >= lock.fence()) ++arena.met;
+    ++arena.visits;
+    ::sched_yield();
+    arena.inside.fetch_sub(1);
+  }
+
+  // Starts processes that wait behind a barrier, lets them go all at once, and waits for them. What they say.
+  std::vector<int> race(int count, const std::function<void(int)>& work) {
+    int barrier[2];
+    if (::pipe2(barrier, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+    std::vector<pid_t> racers;
+    for (int i = 0; i < count; ++i) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::alarm(static_cast<unsigned>(patience.count()));
+        ::close(barrier[1]);
+        char nothing = 0;
+        (void)!::read(barrier[0], &nothing, 1);
+        try {
+          work(i);
+          ::_exit(0);
+        } catch (const std::exception& error) {
+          std::fprintf(stderr, "racer %d: %s\n", i, error.what());
+        }
+        ::_exit(1);
+      }
+      racers.push_back(child);
+    }
+    ::close(barrier[0]);
+    ::close(barrier[1]);
+    std::vector<int> ends;
+    for (const pid_t racer : racers) ends.push_back(reap(racer));
+    return ends;
+  }
+
+ private:
+  Arena* arena_;
+};
+
+TEST_F(Race, to_create_a_table_ends_in_one_table) {
+  constexpr int crowd = 12, visits = 10;
+  const int rounds = 20 / slowness;
+  for (int round = 0; round < rounds; ++round) {
+    fs::remove(path());
+    arena().visits = 0;
+    const std::vector<int> ends = race(crowd, [&](int) {
+      Locker locker = open(url());
+      for (int i = 0; i < visits; ++i) visit(locker, arena());
+    });
+    EXPECT_EQ(ends, std::vector<int>(crowd, 0)) << "round " << round;
+    EXPECT_EQ(arena().visits, crowd * visits);
+    ASSERT_EQ(arena().met, 0) << "round " << round;
+    EXPECT_EQ(names(), std::vector<std::string>{"table"});
+  }
+}
+
+TEST_F(Race, with_creators_that_are_killed_ends_in_one_table) {
+  constexpr int crowd = 10, visits = 5;
+  const int rounds = 30 / slowness;
+  std::string seed;
+  std::mt19937 random = random_numbers(seed);
+  SCOPED_TRACE("HIERLOCK_SEED=" + seed);
+  for (int round = 0; round < rounds; ++round) {
+    fs::remove(path());
+    std::vector<unsigned> delays;
+    for (int i = 0; i < crowd; ++i) delays.push_back(static_cast<unsigned>(random() % 3000));
+    // The first half have a timer that kills them while they open, or soon after.
+    const std::vector<int> ends = race(crowd, [&](int i) {
+      if (i < crowd / 2) {
+        std::thread([delay = delays[static_cast<std::size_t>(i)]] {
+          std::this_thread::sleep_for(std::chrono::microseconds(delay));
+          (void)::kill(::getpid(), SIGKILL);
+        }).detach();
+        for (;;) (void)open(url());
+      }
+      Locker locker = open(url());
+      for (int v = 0; v < visits; ++v) visit(locker, arena());
+    });
+    for (int i = crowd / 2; i < crowd; ++i) EXPECT_EQ(ends[static_cast<std::size_t>(i)], 0) << "round " << round;
+    ASSERT_EQ(arena().met, 0) << "round " << round;
+    arena().last_fence = 0;
+    arena().inside = 0;
+    Locker locker = open(url());
+    EXPECT_TRUE(locker.try_acquire("u1", patience).has_value());
+  }
+  // A creator that dies may leave a draft; they must not pile up.
+  EXPECT_LE(names().size(), 3u) << testing::PrintToString(names());
+}
+
+TEST_F(Race, of_openers_and_closers_keeps_exclusion) {
+  constexpr int crowd = 8, visits = 50 / slowness;
+  const std::vector<int> ends = race(crowd, [&](int) {
+    for (int i = 0; i < visits; ++i) {
+      Locker locker = open(url());
+      visit(locker, arena());
+    }
+  });
+  EXPECT_EQ(ends, std::vector<int>(crowd, 0));
+  EXPECT_EQ(arena().visits, crowd * visits);
+  EXPECT_EQ(arena().met, 0);
+}
+
+}  // namespace
+}  // namespace hierlock::conformance
