@@ -78,8 +78,8 @@ int exec(const ExecCommand& command) {
   const auto on_event = [&](const Event& event) {
     if (event.kind == Event::Kind::wait_begins) cancel.start();
     if (event.kind != Event::Kind::wait_goes_on) return;
-    complain("waiting for " + std::string(event.target) + " since " + brief_time(event.waited) + ": " +
-             std::string(event.blocked_by));
+    complain("still waiting for " + std::string(event.target) + " after " + brief_time(event.waited) +
+             "; in the way: " + std::string(event.blocked_by));
   };
   Locker locker = open_store(command.store, {.on_event = on_event});
   if (!locker.capabilities().across_processes) {

@@ -428,7 +428,7 @@ TEST(Exec, a_long_wait_says_what_it_waits_for) {
   Running holder(exec_sh(idle), {.url = store.url()});
   ASSERT_TRUE(holder.prints("ready")) << holder.err();
   Running waiter(exec_sh("echo ran", {"u1"}), {.url = store.url()});
-  EXPECT_TRUE(waiter.complains("hierlock: waiting for u1 since 10s: ")) << waiter.err();
+  EXPECT_TRUE(waiter.complains("hierlock: still waiting for u1 after 10s; in the way: /bin/sh -c ")) << waiter.err();
 }
 
 TEST(Exec, a_store_that_excludes_nobody_is_said_aloud) {
