@@ -290,6 +290,21 @@ TEST(Exec, whoever_waits_gets_it_when_the_holder_ends) {
   EXPECT_EQ(holder.ends().code, 0);
 }
 
+TEST(Exec, many_at_once_lose_no_update) {
+  const Store store;
+  const std::string count = store.folder() + "/count";
+  std::ofstream(count) << "0\n";
+  const std::string add = "read -r n <" + count + "; echo $((n+1)) >" + count;
+  const std::string loop =
+      "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do hierlock exec counter -- sh -c '" + add + "'; done";
+  const Result result = run_program(
+      {"/bin/sh", "-c", "(" + loop + ") & (" + loop + ") & (" + loop + ") & (" + loop + ") & wait"}, store.url());
+  EXPECT_EQ(result.err, "");
+  int sum = 0;
+  std::ifstream(count) >> sum;
+  EXPECT_EQ(sum, 4 * 15);
+}
+
 TEST(Exec, shared_holders_get_along_and_keep_a_writer_out) {
   const Store store;
   Running one(exec_sh(idle, {"--shared", "u1"}), {.url = store.url()});
