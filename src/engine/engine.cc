@@ -278,6 +278,13 @@ constexpr std::uint64_t grant_id(Index record, std::uint32_t generation) {
 }
 constexpr Index grant_record(const spi::Grant& grant) { return static_cast<Index>(grant.id); }
 
+// Latches are waited for in pieces, so that deadlines are kept while a process is stopped in the middle of something.
+std::int64_t latch_patience(const std::optional<Clock::time_point>& deadline) {
+  constexpr nanoseconds piece = std::chrono::milliseconds(100);
+  if (!deadline) return piece.count();
+  return std::clamp<nanoseconds>(*deadline - Clock::now(), std::chrono::milliseconds(1), piece).count();
+}
+
 // A waiting thread that looks for the dead often, as long as it is one of few in its process.
 class Watchman {
  public:
@@ -368,6 +375,7 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
   try {
     if (!request.note.empty() && !attempt.extending) table_.set_note(attempt.record, request.note);
     table_.begin(attempt);
+    if (table_.shared()) attempt.patience = latch_patience(request.deadline);
     Progress progress = table_.advance(attempt, !request.no_wait);
     // Somebody who is long dead must not be waited for, nor be the reason not to wait.
     if (progress == Progress::blocked && table_.recover()) progress = table_.advance(attempt, !request.no_wait);
@@ -415,6 +423,7 @@ Progress Engine::wait(Attempt& attempt, const spi::Request& request) {
     }
     const Clock::time_point now = Clock::now();
     if (request.deadline && now >= *request.deadline) return Progress::blocked;
+    if (table_.shared()) attempt.patience = latch_patience(request.deadline);
     if (attempt.waiter != none) {  // otherwise a stopped process keeps us from queueing: that sleeps by itself
       if (request.observer != nullptr && now >= tell_at) {
         const nanoseconds pause = request.observer->waits(WaitingAttempt(table_, attempt));

@@ -45,9 +45,9 @@ Table::IndexGuard::~IndexGuard() {
   if (taken_) table_.header_->index_latch.unlock(table_.processes_);
 }
 
-Index Table::find_or_create(const spi::Step& step, Index parent, std::uint64_t& word) {
+Index Table::find_or_create(const spi::Step& step, Index parent, std::uint64_t& word, std::int64_t patience) {
   if (const Index node = find(index_now(), key_of(step), parent, word); node != none) return node;
-  const IndexGuard guard(*this, patience_);
+  const IndexGuard guard(*this, patience);
   if (!guard.taken()) return too_late;
   if (const Index node = find(index_now(), key_of(step), parent, word); node != none) return node;
   if ((std::size_t{header_->index_entries.relaxed()} + 1) * 2 > std::size_t{1} << index_log2() && !grow_index()) {
@@ -91,8 +91,8 @@ Index Table::find_or_create(const spi::Step& step, Index parent, std::uint64_t& 
   return index;
 }
 
-Progress Table::prepare_sharing(Index index) {
-  const IndexGuard guard(*this, patience_);
+Progress Table::prepare_sharing(Index index, std::int64_t patience) {
+  const IndexGuard guard(*this, patience);
   if (!guard.taken()) return Progress::late;
   Node& node = node_at(index);
   return node.tally.relaxed() != none || give_tally(node) ? Progress::granted : Progress::full;
@@ -141,7 +141,7 @@ bool Table::reuse(Index index) {
   if ((node.word.relaxed() & (word::holder | word::queued)) != 0) return false;
   {
     WakeList wake(processes_.reach());
-    const Latched latched(*this, index, false);
+    const Latched latched(*this, index, false, patience_);
     if (!latched.taken()) return false;
     const std::uint64_t before = node.word.change_bits(0, word::queued);  // I2: then look at the lanes
     bool idle = (before & (word::holder | word::queued)) == 0;

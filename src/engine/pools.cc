@@ -19,10 +19,6 @@ constexpr std::size_t longest_note = 255;  // bytes kept of a note or an owner's
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
-// The name of a process in an array of them, one per chunk.
-constexpr Index chunks_per_commit = growth / chunk_size;
-constexpr Index owners_per_commit = 1024;
-
 void raise(Cell<Index>& cell, Index at_least) noexcept {
   for (Index seen = cell.ordered(); seen < at_least && !cell.cas(seen, at_least);) {
   }
@@ -34,29 +30,22 @@ Cell<ProcessRef>& Table::chunk_owner(const Area& area, Index chunk) const noexce
   return reinterpret_cast<Cell<ProcessRef>*>(region_->base() + area.owners)[chunk < area.chunks ? chunk : 0];
 }
 
-// One word decides whose a chunk is. Dying after it was taken leaves a chunk that collect() finds; dying before leaves
-// nothing.
+// One word decides whose a chunk is. Everything else is done before: its memory is there, and `next` counts it. So
+// whoever dies here leaves nothing, or a chunk that collect() finds.
 std::optional<Index> Table::claim_chunk(ChunkPool& pool, const Area& area) noexcept {
   for (const bool from_the_first : {false, true}) {
     Index hint = from_the_first ? 0 : std::min(pool.hint.ordered(), area.chunks);
     const Index begin = hint;
     for (Index chunk = begin; chunk < area.chunks; ++chunk) {
-      const Index next = pool.next.ordered();
-      const bool fresh = chunk >= next;
-      if (fresh && (chunk > next || (chunk % owners_per_commit == 0 &&
-                                     !region_->commit(area.owners + std::size_t{chunk} * sizeof(ProcessRef),
-                                                      owners_per_commit * sizeof(ProcessRef))))) {
-        break;
+      if (chunk >= pool.next.ordered()) {
+        if (!region_->commit(area.owners + std::size_t{chunk} * sizeof(ProcessRef), sizeof(ProcessRef))) break;
+        raise(pool.next, chunk + 1);
       }
       ProcessRef nobody = 0;
       Cell<ProcessRef>& owner = chunk_owner(area, chunk);
-      if (owner.relaxed() != 0 || !owner.cas(nobody, processes_.self())) continue;
-      if (fresh && chunk % chunks_per_commit == 0 &&
-          !region_->commit(area.entries + std::size_t{chunk} * chunk_size * line, growth * line)) {
-        owner.set(0);
-        return std::nullopt;
-      }
-      if (fresh) raise(pool.next, chunk + 1);
+      if (owner.relaxed() != 0) continue;
+      if (!region_->commit(area.entries + std::size_t{chunk} * chunk_size * line, chunk_size * line)) break;
+      if (!owner.cas(nobody, processes_.self())) continue;
       if (!from_the_first) pool.hint.cas(hint, chunk + 1);
       return chunk;
     }
@@ -307,7 +296,7 @@ std::uint32_t Table::enter_lane() noexcept {
       return lane;
     }
   }
-  return claim_lane(patience_).value_or(common_lane_);
+  return claim_lane(shared() ? 100'000'000 : Latch::for_ever).value_or(common_lane_);
 }
 
 // It stays this process's: what was counted in it may still be held.
@@ -326,9 +315,9 @@ std::optional<std::uint32_t> Table::claim_lane(std::int64_t patience) noexcept {
     if (header_->lanes[lane].process.ordered() != 0) continue;
     const std::size_t offset = at_.tallies + std::size_t{lane} * capacity_.tallies * sizeof(Tally);
     if (!region_->commit(offset, round_up(tallies, tally_growth) * sizeof(Tally))) return std::nullopt;
+    raise(header_->lanes_used, lane + 1);  // ordered: a writer that misses this lane is seen by its user (I2)
     ProcessRef nobody = 0;
     if (!header_->lanes[lane].process.cas(nobody, processes_.self())) continue;
-    raise(header_->lanes_used, lane + 1);  // ordered: a writer that misses this lane is seen by its user (I2)
     return lane;
   }
   return std::nullopt;

@@ -77,25 +77,26 @@ void Table::collect_memory(ProcessRef dead) noexcept {
     }
     header_->lanes[lane].process.exchange(0);
   }
+  const auto clear = [](std::initializer_list<Cell<Index>*> fields) {
+    for (Cell<Index>* field : fields) {
+      if (field->relaxed() != none) field->set(none);
+    }
+  };
   each_entry_of(dead, header_->owners, at_.owners, [&](Index o) {
     OwnerSlot& owner = owner_at(o);
-    owner.word.set((owner.word.relaxed() >> 32) << 32 | static_cast<std::uint32_t>(OwnerState::free));
-    owner.records.set(none);
-    owner.returned.set(none);
-    owner.name.set(none);
-    owner.process.set(0);
+    const std::uint64_t free = (owner.word.relaxed() >> 32) << 32 | static_cast<std::uint32_t>(OwnerState::free);
+    if (owner.word.relaxed() != free) owner.word.set(free);
+    clear({&owner.records, &owner.returned, &owner.name, &owner.process});
   });
   each_entry_of(dead, header_->records, at_.records, [&](Index r) {
     Record& record = record_at(r);
-    record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::free));
-    record.owner.set(none);
-    record.process.set(0);
-    for (Cell<Index>* field : {&record.next_of_owner, &record.want, &record.node, &record.steps, &record.note}) {
-      field->set(none);
-    }
+    const std::uint64_t free = record_word(record_generation(record.word.relaxed()), RecordState::free);
+    if (record.word.relaxed() != free) record.word.set(free);
+    clear({&record.owner, &record.process, &record.next_of_owner, &record.want, &record.node, &record.steps,
+           &record.note});
   });
   const auto free_chunks = [&](ChunkPool& pool, const Area& area) {
-    for (Index chunk = 0; chunk <= std::min(pool.next.ordered(), area.chunks - 1); ++chunk) {
+    for (Index chunk = 0; chunk < std::min(pool.next.ordered(), area.chunks); ++chunk) {
       if (chunk_owner(area, chunk).ordered() == dead) free_chunk(pool, area, chunk);
     }
   };
@@ -140,7 +141,7 @@ void Table::drop_word(Index index, ProcessRef dead) noexcept {
 // still names the dead. False if a stopped process has it.
 bool Table::drop_waiters(unsigned s, ProcessRef dead) noexcept {
   WakeList wake(processes_.reach());
-  const Latched latched(*this, s, false);
+  const Latched latched(*this, s, false, patience_);
   if (!latched.taken()) return false;
   for (std::uint32_t i = 0; i < waiters_used(s); ++i) {
     Waiter& w = waiters_of(s)[i];
@@ -156,6 +157,14 @@ bool Table::drop_waiters(unsigned s, ProcessRef dead) noexcept {
     settled = node;
   });
   return true;
+}
+
+std::uint32_t Table::processes() const noexcept {
+  std::uint32_t count = 0;
+  for (std::uint32_t slot = 1; slot < processes_.used(); ++slot) {
+    if (processes_.state(slot) != ProcessState::free) ++count;
+  }
+  return count;
 }
 
 bool Table::anybody_entangled() const noexcept {

@@ -90,7 +90,7 @@ Table::Table(const Capacity& capacity)
 }
 
 Table::Table(const FileOptions& options) : file_(std::make_unique<TableFile>(options)) {
-  patience_ = 100'000'000;
+  patience_ = 10'000'000;
   for (;;) {
     const bool there = file_->open_existing();
     if (!there) file_->create(lay_out(options.capacity).end);

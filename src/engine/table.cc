@@ -25,11 +25,11 @@ WakeList::~WakeList() {
   for (std::size_t i = 0; i < count_; ++i) futex_wake(waiters_[i]->signal, 1, reach_);
 }
 
-Table::Latched::Latched(Table& table, Index node, bool all) noexcept
+Table::Latched::Latched(Table& table, Index node, bool all, std::int64_t patience) noexcept
     : table_(table), first_(all ? 0 : stripe_of(node)), end_(first_) {
   const unsigned end = all ? stripe_count : first_ + 1;
   for (; end_ < end; ++end_) {
-    if (table_.header_->stripes[end_].latch.lock(table_.processes_, table_.patience_) != Latching::late) continue;
+    if (table_.header_->stripes[end_].latch.lock(table_.processes_, patience) != Latching::late) continue;
     while (end_ > first_) table_.header_->stripes[--end_].latch.unlock(table_.processes_);
     return;
   }
@@ -324,13 +324,13 @@ Progress Table::advance(Attempt& a, bool queue) {
         node = a.node_of(a.next);
         w = node_at(node).word.acquire();
       } else {
-        node = find_or_create(step, parent, w);
+        node = find_or_create(step, parent, w, a.patience);
         if (node == none) return Progress::full;
         if (node == too_late) return Progress::late;
         a.node_of(a.next) = node;
       }
       if ((step.mode != Mode::X || step.slots != 0) && node_at(node).tally.acquire() == none) {
-        const Progress ready = prepare_sharing(node);
+        const Progress ready = prepare_sharing(node, a.patience);
         if (ready != Progress::granted) return ready;
       }
       if (a.extending) {
@@ -369,7 +369,7 @@ Progress Table::advance(Attempt& a, bool queue) {
     if (a.crowd) {
       record.want.exchange(none);  // ordered: written down, then looked at
       if ((node_at(node).word.ordered() & word::queued) != 0 && anybody_entangled()) {
-        const Latched latched(*this, none, true);
+        const Latched latched(*this, none, true, a.patience);
         // Not to be had: a stopped process. Then the cycle, if there is one, ends by its members' timeouts.
         if (!latched.taken()) continue;
         a.cycle = WaitGraph(*this).cycle_of(a.owner, none);
@@ -391,7 +391,7 @@ Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, 
     Again again = Again::no;
     {
       WakeList wake(processes_.reach());  // outlives the latch: the woken find it free
-      const Latched latched(*this, index, all);
+      const Latched latched(*this, index, all, a.patience);
       if (!latched.taken()) return Progress::late;
       if (word::generation(node.word.relaxed()) != generation) {
         settle(index, wake);
@@ -581,7 +581,7 @@ void Table::give_back(Index index, Index record, Mode mode, std::uint32_t lane) 
 
 void Table::tell_queue(Index index) noexcept {
   WakeList wake(processes_.reach());
-  const Latched latched(*this, index, false);
+  const Latched latched(*this, index, false, patience_);
   // Otherwise a stopped process is in the way, and those who wait look for themselves (I5).
   if (latched.taken()) settle(index, wake);
 }
@@ -590,7 +590,7 @@ void Table::tell_queue(Index index) noexcept {
 bool Table::weaken(Index index, Index record, std::uint32_t lane, Mode from, Mode to) noexcept {
   Node& node = node_at(index);
   WakeList wake(processes_.reach());
-  const Latched latched(*this, index, false);
+  const Latched latched(*this, index, false, patience_);
   if (!latched.taken()) return false;
   node.word.change_bits(0, word::queued);
   node.word.change_bits(to == Mode::IX ? word::sharing : 0, word::marked | (to == Mode::S ? word::sharing : 0));
@@ -617,6 +617,7 @@ void Table::release(Index index, std::uint32_t lane) noexcept {
     record.word.cas(w, record_word(record_generation(w), RecordState::taking));
   }
   const bool broken = record_state(record.word.acquire()) == RecordState::broken;
+  if (broken) clear_own_words(index);  // whoever broke it may have died before it did
   if (broken || record.steps.relaxed() != none) {
     any_hold(record, [&](Index node, Mode mode, bool) {
       give_back(node, index, mode, lane);
@@ -652,6 +653,24 @@ void Table::release(Index index, std::uint32_t lane) noexcept {
   if (record.note.relaxed() != none) free_blocks(record.note.exchange(none));  // after: a held record has its note
 }
 
+void Table::clear_own_words(Index index) noexcept {
+  const Record& record = record_at(index);
+  const auto clear = [&](Index n) {
+    Node& node = node_at(n);
+    std::uint64_t w = node.word.ordered();
+    while (n != none && (w & word::holder) == index) {
+      if (!node.word.cas(w, w & ~word::holder)) continue;
+      if ((w & word::queued) != 0) tell_queue(n);
+      return;
+    }
+  };
+  clear(record.node.relaxed());
+  Index walked = 0;
+  for (Index b = record.steps.relaxed(); b != none && ++walked < capacity_.blocks; b = block_at(b).next.relaxed()) {
+    for (const auto& step : block_at(b).word) clear(step_node(step.relaxed()));
+  }
+}
+
 // What the whole request is, for those who look at the queue. Written before the latch is taken; none if full.
 void Table::describe(Attempt& a) {
   a.wanted = write_text(spi::describe(a.steps));
@@ -662,7 +681,7 @@ void Table::abandon(Attempt& a) noexcept {
   if (a.waiter != none) {
     const Index node = waiter(a.waiter).node.relaxed();
     WakeList wake(processes_.reach());
-    const Latched latched(*this, node, false);
+    const Latched latched(*this, node, false, patience_);
     if (latched.taken()) {
       leave_queue(a);
       settle(node, wake);
@@ -908,7 +927,8 @@ void Table::move_record(Index from, Index to) noexcept {
 }
 
 Progress Table::give(Index record, Index to, std::string& cycle) {
-  const Latched latched(*this, none, true);
+  const std::int64_t give_patience = shared() ? 100'000'000 : Latch::for_ever;
+  const Latched latched(*this, none, true, give_patience);
   if (!latched.taken()) return Progress::late;
   const std::uint64_t handle = record_at(record).word.relaxed();
   move_record(record, to);

@@ -72,8 +72,9 @@ struct Attempt {
   Index owner = none;
   Index record = none;
   std::uint32_t lane = 0;
-  bool crowd = false;      // several threads may act for the owner
-  bool extending = false;  // the record holds something already
+  bool crowd = false;                       // several threads may act for the owner
+  bool extending = false;                   // the record holds something already
+  std::int64_t patience = Latch::for_ever;  // for latches, before advance() says `late`
 
   std::size_t next = 0;  // the step being taken
   Index waiter = none;   // its place in the queue
@@ -124,6 +125,8 @@ class Table {
   bool shared() const noexcept { return !processes_.alone(); }
   // Where it is; empty in private memory.
   std::string path() const { return file_ ? file_->path() : std::string(); }
+  // How many processes share it, those included that are dead and not collected yet.
+  std::uint32_t processes() const noexcept;
   // Looks for dead processes, unless somebody else did just now, and gives back what they had. True if one was found.
   bool recover() noexcept;
   // The table was taken away from this process: the file is gone, was replaced or cut short, or the others have taken
@@ -262,9 +265,9 @@ class Table {
   [[gnu::always_inline]] Index find(const IndexView& index, const Key& key, Index parent,
                                     std::uint64_t& word) const noexcept;
   // none if full, or too_late.
-  Index find_or_create(const spi::Step& step, Index parent, std::uint64_t& word);
+  Index find_or_create(const spi::Step& step, Index parent, std::uint64_t& word, std::int64_t patience);
   // Before a node is first shared. False if full or too late.
-  Progress prepare_sharing(Index node);
+  Progress prepare_sharing(Index node, std::int64_t patience);
   bool matches(const Node& node, const Key& key, Index parent) const noexcept;
   bool rest_matches(const Node& node, std::string_view segment) const noexcept;
   Index take_node();
@@ -351,13 +354,14 @@ class Table {
   Cell<std::uint32_t>& own_entangled() const noexcept { return processes_.slot(processes_.self_slot()).entangled; }
   std::uint32_t lanes_used() const noexcept { return std::min(header_->lanes_used.ordered(), capacity_.lanes); }
   void break_record(Index record) noexcept;
+  void clear_own_words(Index record) noexcept;
 
   // --- one node (table.cc) ---
   // Holds the latch of a node's stripe, or all of them; or none, if somebody has had one for too long. What a dead
   // process left under such a latch needs no putting right: see "At a crash" in docs/engine.md.
   class Latched {
    public:
-    Latched(Table& table, Index node, bool all) noexcept;
+    Latched(Table& table, Index node, bool all, std::int64_t patience) noexcept;
     ~Latched();
     Latched(const Latched&) = delete;
     Latched& operator=(const Latched&) = delete;
@@ -474,7 +478,8 @@ class Table {
   std::uint64_t index_multiplier_;  // odd, random: where keys fall is not known to those who choose them
 
   std::uint32_t common_lane_ = 0;  // for threads that came too late for one of their own, or only release
-  // How long a latch is waited for in one go. In private memory its owner cannot be stopped alone.
+  // How long a latch is waited for by those who only want to tell others something, which can be left out (I5). In
+  // private memory the latch's owner cannot be stopped alone.
   std::int64_t patience_ = Latch::for_ever;
   std::mutex pool_mutex_;  // guards what follows
   OwnPool own_records_, own_owners_, own_blocks_;
