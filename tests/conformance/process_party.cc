@@ -137,6 +137,7 @@ std::future<Outcome> ProcessParty::run(Command command) {
 
 void ProcessParty::tell(wire::Control control) {
   if (control == wire::Control::die) may_die_ = true;
+  if (control == wire::Control::stop) stopped_ = true;
   const std::scoped_lock guard(mutex_);
   send(wire::line_of(control));
 }
@@ -170,6 +171,7 @@ void ProcessParty::strike() {
 }
 
 void ProcessParty::stop() {
+  stopped_ = true;
   ::kill(pid_, SIGSTOP);
   int status = 0;
   if (::waitpid(pid_, &status, WUNTRACED) != pid_ || !WIFSTOPPED(status)) {
@@ -178,7 +180,10 @@ void ProcessParty::stop() {
   }
 }
 
-void ProcessParty::go_on() { ::kill(pid_, SIGCONT); }
+void ProcessParty::go_on() {
+  stopped_ = false;
+  ::kill(pid_, SIGCONT);
+}
 
 void ProcessParty::reap() {
   if (!gone_) {
@@ -186,7 +191,8 @@ void ProcessParty::reap() {
       const std::scoped_lock guard(mutex_);
       ::close(std::exchange(orders_, -1));
     }
-    go_on();
+    // Only then: it would also undo the stops with which a leak checker holds a process that is about to end.
+    if (stopped_) go_on();
     int status = 0;
     pid_t ended = 0;
     for (const auto deadline = Clock::now() + patience; (ended = ::waitpid(pid_, &status, WNOHANG)) == 0;) {

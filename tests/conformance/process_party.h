@@ -58,6 +58,7 @@ class ProcessParty final : public Party {
   int answers_ = -1;   // its stdout
   bool gone_ = false;  // and reaped
   bool may_die_ = false;
+  bool stopped_ = false;
 
   std::mutex mutex_;  // guards what follows, and writing to orders_
   std::uint64_t last_id_ = 0;
