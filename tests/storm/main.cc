@@ -1,0 +1,253 @@
+// storm: processes that lock and count are killed at random moments, and a witness outside the engine looks whether
+// anybody was ever where another was, whether anything that was counted is lost, and whether fences only rise (B5).
+// See witness.h for how it knows.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "leftovers.h"
+#include "quiet.h"
+#include "supervisor.h"
+#include "witness.h"
+
+namespace storm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* usage = R"(usage: storm [OPTION...]
+
+  --kills N         kill so many workers (default: 2000; fewer under sanitizers)
+  --soak DURATION   go on for so long instead: 90s, 10m, 2h
+  --workers N       so many at once (default: 16)
+  --seed S          what is chosen at random (default: HIERLOCK_SEED, or a new one); schedules differ all the same
+  --stops PERCENT   how often somebody is stopped for a while, in relation to kills (default: 10)
+  --pause MS        between two kills, on average (default: 10)
+  --quiet-kills N   kills of the second phase, which measures how long others wait for a dead holder (default: 1000)
+  --max-locks N     room in the table (default: 4000)
+  --keep            leave the files where they are
+  --break WHAT      make a fault, to see it reported: unlocked-write, late-write, unlocked-entry, extra-slot,
+                    stale-fence, hang, crash, leftover, leak, slow
+  --self-test       each of these faults, one after the other: all must be reported
+  --help            this
+
+Exit status: 0 if nothing was wrong, 1 if something was, 2 for a mistake in the arguments.
+)";
+
+struct Fault {
+  std::string_view name;
+  Break fault;
+  std::string_view reported_as;  // the beginning of the message
+};
+constexpr std::array<Fault, 10> faults{{
+    {"unlocked-write", Break::unlocked_write, "counter: "},
+    {"late-write", Break::late_write, "lost update: "},
+    {"unlocked-entry", Break::unlocked_entry, "exclusion: "},
+    {"extra-slot", Break::extra_slot, "slots: "},
+    {"stale-fence", Break::stale_fence, "fence: "},
+    {"hang", Break::hang, "hang: "},
+    {"crash", Break::crash, "died: "},
+    {"leftover", Break::leftover, "left behind: locks of nobody"},
+    {"leak", Break::leak, "left behind: there is room for"},
+    {"slow", Break::slow, "latency: "},
+}};
+
+// --- files -----------------------------------------------------------------------------------------------
+
+constexpr std::string_view prefix = "hierlock-storm-";
+
+// A folder in memory, which goes with all that is in it. One that was killed could not clean up: its number is in the
+// name, so that the next can.
+class Folder {
+ public:
+  explicit Folder(bool keep) : keep_(keep) {
+    const fs::path root = access("/dev/shm", W_OK | X_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(root, ignored)) {
+      const std::string name = entry.path().filename();
+      if (!name.starts_with(prefix)) continue;
+      pid_t pid = 0;
+      std::from_chars(name.data() + prefix.size(), name.data() + name.size(), pid);
+      if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), ignored);
+    }
+    path_ = (root / (std::string(prefix) + std::to_string(getpid()) + "-XXXXXX")).string();
+    if (mkdtemp(path_.data()) == nullptr) throw std::system_error(errno, std::generic_category(), path_);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    if (!keep_) fs::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  const bool keep_;
+};
+
+// --- runs ------------------------------------------------------------------------------------------------
+
+int run(const Options& options) {
+  const Folder folder(options.keep);
+  const Witness witness(folder.path() + "/witness");
+  const std::string table = folder.path() + "/table";
+  std::printf("storm: %zu workers, seed %llu (HIERLOCK_SEED), in %s\n", options.workers,
+              static_cast<unsigned long long>(options.seed), folder.path().c_str());
+  const auto good = [&] { return witness.all().violations.load() == 0 && !interrupted(); };
+  {
+    Supervisor supervisor(witness, options, table);
+    supervisor.run();
+    supervisor.print();
+  }
+  if (good()) look_for_leftovers(witness, options, table);
+  if (good() && options.quiet_kills > 0) measure_deaths(witness, options, table);
+
+  const std::uint32_t violations = witness.all().violations.load();
+  for (std::size_t i = 0; i < std::min<std::size_t>(violations, std::size(witness.all().violation)); ++i) {
+    std::printf("\nVIOLATION %s\n", witness.all().violation[i].text);
+  }
+  if (interrupted()) std::printf("\ninterrupted\n");
+  if (violations > 0) {
+    std::printf("\n%u violations; again with: storm --workers %zu --seed %llu --stops %u --pause %g --max-locks %u\n",
+                violations, options.workers, static_cast<unsigned long long>(options.seed), options.stops,
+                options.pause_ms, options.max_locks);
+  } else {
+    std::printf("\nno violation\n");
+  }
+  std::fflush(stdout);
+  return violations > 0 || interrupted() ? 1 : 0;
+}
+
+// Runs itself with the fault, and reads what it says.
+bool notices(const Fault& fault, const Options& options) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
+  Options broken = options;
+  broken.fault = fault.fault;
+  broken.kills = 60;
+  broken.quiet_kills = fault.fault == Break::slow ? 5 : 0;
+  if (fault.fault == Break::hang) broken.soak = std::chrono::seconds(60 * slowness);
+  const pid_t child = start([&] {
+    dup2(ends[1], STDOUT_FILENO);
+    const int status = run(broken);
+    std::fflush(nullptr);
+    std::_Exit(status);
+  });
+  close(ends[1]);
+  std::string said;
+  std::array<char, 4096> part{};
+  for (ssize_t size = 0; (size = read(ends[0], part.data(), part.size())) > 0;) {
+    said.append(part.data(), static_cast<std::size_t>(size));
+  }
+  close(ends[0]);
+  const int status = reap(child);
+  const std::size_t where = said.find("VIOLATION " + std::string(fault.reported_as));
+  const bool noticed = WIFEXITED(status) && WEXITSTATUS(status) == 1 && where != std::string::npos;
+  std::printf("%-16s %s\n", std::string(fault.name).c_str(), noticed ? "noticed:" : "NOT NOTICED:");
+  std::printf("    %s\n", noticed ? said.substr(where, said.find('\n', where) - where).c_str() : said.c_str());
+  std::fflush(stdout);
+  return noticed;
+}
+
+// --- arguments -------------------------------------------------------------------------------------------
+
+[[noreturn]] void mistake(const std::string& what) {
+  std::fprintf(stderr, "storm: %s\n%s", what.c_str(), usage);
+  std::exit(2);
+}
+
+std::uint64_t number(std::string_view text, std::uint64_t most = UINT64_MAX) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value > most) {
+    mistake("not a number that can be: " + std::string(text));
+  }
+  return value;
+}
+
+std::chrono::seconds duration(std::string_view text) {
+  const char unit = text.empty() ? 's' : text.back();
+  const std::int64_t seconds = unit == 'm' ? 60 : unit == 'h' ? 3600 : 1;
+  if (unit == 'm' || unit == 'h' || unit == 's') text.remove_suffix(text.empty() ? 0 : 1);
+  return std::chrono::seconds(static_cast<std::int64_t>(number(text, 1'000'000)) * seconds);
+}
+
+int run_with(int argc, char** argv) {
+  Options options;
+  options.kills = slowness == 1 ? 2000 : 200;
+  options.quiet_kills = slowness == 1 ? 1000 : 60;
+  const char* const given = std::getenv("HIERLOCK_SEED");
+  options.seed = given != nullptr ? number(given) : std::random_device()();
+  bool self_test = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view option = argv[i];
+    const auto value = [&]() -> std::string_view {
+      if (i + 1 >= argc) mistake(std::string(option) + " needs a value");
+      return argv[++i];
+    };
+    if (option == "--kills") {
+      options.kills = number(value());
+    } else if (option == "--soak") {
+      options.soak = duration(value());
+    } else if (option == "--workers") {
+      options.workers = number(value(), most_workers);
+      if (options.workers < 2) mistake("at least 2 workers");
+    } else if (option == "--seed") {
+      options.seed = number(value());
+    } else if (option == "--stops") {
+      options.stops = static_cast<unsigned>(number(value(), 100));
+    } else if (option == "--pause") {
+      options.pause_ms = static_cast<double>(number(value(), 10'000));
+    } else if (option == "--quiet-kills") {
+      options.quiet_kills = number(value());
+    } else if (option == "--max-locks") {
+      options.max_locks = static_cast<std::uint32_t>(number(value(), 1'000'000));
+    } else if (option == "--keep") {
+      options.keep = true;
+    } else if (option == "--break") {
+      const std::string_view name = value();
+      for (const Fault& fault : faults) {
+        if (fault.name == name) options.fault = fault.fault;
+      }
+      if (options.fault == Break::nothing) mistake("no such fault: " + std::string(name));
+    } else if (option == "--self-test") {
+      self_test = true;
+    } else if (option == "--help" || option == "-h") {
+      std::fputs(usage, stdout);
+      return 0;
+    } else {
+      mistake("unknown option: " + std::string(option));
+    }
+  }
+  (void)interrupted();  // from here on signals are answered by ending in order
+  if (!self_test) return run(options);
+  bool all = true;
+  for (const Fault& fault : faults) all = notices(fault, options) && all;
+  return all ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace storm
+
+int main(int argc, char** argv) {
+  try {
+    return storm::run_with(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "storm: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,465 @@
+#include "supervisor.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+#include <hierlock/hierlock.h>
+
+namespace storm {
+
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+constexpr std::int64_t hang_limit = 20 * second * slowness;
+
+volatile std::sig_atomic_t signalled = 0;
+
+}  // namespace
+
+bool interrupted() {
+  static const bool installed = [] {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, [](int) { signalled = 1; });
+    return true;
+  }();
+  return installed && signalled != 0;
+}
+
+void sleep_us(std::int64_t us) {
+  const timespec time{us / 1'000'000, us % 1'000'000 * 1000};
+  nanosleep(&time, nullptr);
+}
+
+pid_t start(const std::function<void()>& body) {
+  std::fflush(nullptr);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) std::_Exit(0);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+  int status = 0;
+  try {
+    body();
+  } catch (...) {
+    status = 3;
+  }
+  std::_Exit(status);
+}
+
+int reap(pid_t child, std::int64_t until_ns) {
+  int status = 0;
+  for (;;) {
+    const pid_t reaped = waitpid(child, &status, until_ns == INT64_MAX ? 0 : WNOHANG);
+    if (reaped == child || (reaped < 0 && errno != EINTR)) return status;
+    if (until_ns == INT64_MAX) continue;
+    if (now_ns() > until_ns) {
+      kill(child, SIGKILL);
+      until_ns = INT64_MAX;
+    } else {
+      sleep_us(1000);
+    }
+  }
+}
+
+std::string describe_table(const std::string& url) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return "(no pipe)";
+  const pid_t child = start([&] {
+    alarm(20);
+    hierlock::Locker locker = hierlock::open(url);
+    const hierlock::Snapshot snapshot = locker.snapshot();
+    std::string text;
+    for (const auto& h : snapshot.holders) {
+      text += "  " + h.target + " " + std::string(to_string(h.mode)) + (h.asked ? "" : " (above)") +
+              " held by process " + std::to_string(h.who.process) + ", fence " + std::to_string(h.fence) + ", owner " +
+              std::to_string(h.who.owner) + "\n";
+    }
+    for (const auto& w : snapshot.waiters) {
+      text += "  " + w.target + " " + std::string(to_string(w.mode)) + " awaited by process " +
+              std::to_string(w.who.process) + " for " + std::to_string(w.age.count() / 1'000'000) + " ms, owner " +
+              std::to_string(w.who.owner) + ", blocked by";
+      for (const std::uint64_t owner : w.blocked_by) text += " " + std::to_string(owner);
+      text += "\n";
+    }
+    for (std::size_t i = snapshot.log.size() - std::min<std::size_t>(snapshot.log.size(), 5); i < snapshot.log.size();
+         ++i) {
+      text += "  log: " + snapshot.log[i].text + "\n";
+    }
+    for (std::size_t written = 0; written < text.size();) {
+      const ssize_t size = write(ends[1], text.data() + written, text.size() - written);
+      if (size <= 0) break;
+      written += static_cast<std::size_t>(size);
+    }
+  });
+  close(ends[1]);
+  std::string text;
+  std::array<char, 4096> part{};
+  for (ssize_t size = 0; (size = read(ends[0], part.data(), part.size())) > 0;) {
+    text.append(part.data(), static_cast<std::size_t>(size));
+  }
+  close(ends[0]);
+  reap(child);
+  return text.empty() ? "  (nothing, or it could not be looked at)\n" : text;
+}
+
+// --- life and death --------------------------------------------------------------------------------------
+
+Supervisor::Supervisor(const Witness& witness, const Options& options, const std::string& table)
+    : witness_(witness),
+      options_(options),
+      table_(table),
+      setting_{"shm://" + table + "?max_locks=" + std::to_string(options.max_locks), options.seed, options.workers,
+               options.fault},
+      random_(options.seed),
+      workers_(options.workers) {}
+
+Supervisor::~Supervisor() {
+  for (Worker& worker : workers_) {
+    if (worker.pid <= 0) continue;
+    kill(worker.pid, SIGKILL);
+    reap(worker.pid);
+  }
+}
+
+void Supervisor::launch(std::size_t worker) {
+  Row& row = witness_.row(worker);
+  row.state.store(State::opening);
+  row.state_since.store(now_ns());
+  row.incarnation.fetch_add(1);
+  const pid_t child = start([&] {
+    row.pid.store(getpid());
+    work(witness_, setting_, worker);
+  });
+  if (child < 0) {
+    witness_.violation("fork failed");
+    return;
+  }
+  row.pid.store(child);
+  workers_[worker] = {child, 0};
+}
+
+bool Supervisor::over() const {
+  if (interrupted() || witness_.all().violations.load() != 0) return true;
+  if (options_.soak.count() != 0) return now_ns() - began_ >= options_.soak.count() * second;
+  return kills_ >= options_.kills;
+}
+
+// Wishes: 0 anybody, 1 holding, 2 waiting, 3 in the middle of a call, 4 just begun.
+bool Supervisor::wished(State state, unsigned wish) const {
+  switch (wish) {
+    case 1:
+      return state == State::holding || state == State::extending || state == State::extending_waiting;
+    case 2:
+      return state == State::waiting;
+    case 3:
+      return state == State::acquiring || state == State::releasing || state == State::extending;
+    case 4:
+      return state == State::opening || state == State::idle;
+    default:
+      return true;
+  }
+}
+
+std::size_t Supervisor::pick_victim() {
+  const unsigned dice = below(100);
+  const unsigned wish = dice < 45 ? 1 : dice < 72 ? 2 : dice < 86 ? 3 : dice < 94 ? 4 : 0;
+  const std::size_t first = options_.fault == Break::hang ? 1 : 0;
+  // Somebody in the wished state is looked for again and again for a while, then anybody will do.
+  for (int tries = 0;; ++tries) {
+    const std::size_t begin = below(static_cast<unsigned>(workers_.size()));
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      const std::size_t worker = (begin + i) % workers_.size();
+      if (worker >= first && (wished(witness_.row(worker).state.load(), wish) || tries >= 40)) return worker;
+    }
+    sleep_us(100);
+  }
+}
+
+void Supervisor::kill_one(std::size_t worker) {
+  Row& row = witness_.row(worker);
+  row.doomed_at.store(now_ns());
+  row.doomed.store(row.incarnation.load());
+  kill(workers_[worker].pid, SIGKILL);
+  ++kills_;
+  if (workers_[worker].go_on_at != 0) ++killed_stopped_;
+}
+
+// After the kill: what it was doing when it died is what its row says now.
+void Supervisor::bury(std::size_t worker) {
+  const int status = reap(workers_[worker].pid);
+  workers_[worker].pid = -1;
+  Row& row = witness_.row(worker);
+  if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
+    // It had not ended before it was killed, unless something is wrong: nobody ends before the stop.
+    witness_.violation("died: " + witness_.about(worker) + " ended by itself before it was killed, status " +
+                       std::to_string(status));
+  }
+  ++by_state_[static_cast<std::size_t>(row.state.load()) % state_count];
+  if (const std::uint32_t place = row.about_to.load(); place != 0) {
+    const int p = static_cast<int>(place - 1);
+    if (row.counted[p].load() < row.ordinal.load()) {
+      const std::uint64_t from = row.from.load();
+      const std::uint64_t maker =
+          (from & 0xFFFFFFFF) << 32 | (worker & 0x3FF) << 22 | (row.incarnation.load() & 0x3FFFFF);
+      unresolved_[{p, from}].push_back({maker});
+      ++casualties_;
+    }
+    row.about_to.store(0);
+  }
+  if (row.extend.load() % 2 != 0) {
+    row.extend_lost.store(row.extend.load());
+    row.extend.fetch_add(1);
+  }
+  for (Word<std::uint64_t>& mark : row.inside) mark.store(0);
+}
+
+void Supervisor::replace(std::size_t worker) {
+  bury(worker);
+  launch(worker);
+}
+
+// The step from v to v+1 was made at most once: by the one that died if `made` names it, or names nobody (the next who
+// came found the value without a maker); by somebody else, if it names them, and then the dead had not written.
+void Supervisor::resolve(bool at_end) {
+  for (auto it = unresolved_.begin(); it != unresolved_.end();) {
+    const auto& [place, from] = it->first;
+    const Counter& counter = witness_.all().counters[static_cast<std::size_t>(place)];
+    const std::uint64_t step = counter.made[from % ring].load();
+    const bool known = step != 0 && step >> 32 == (from & 0xFFFFFFFF);
+    const std::uint64_t value = counter.value;
+    bool decided = true, happened = false;
+    if (known) {
+      happened = (step >> 22 & 0x3FF) == 0x3FF ||
+                 std::any_of(it->second.begin(), it->second.end(), [&](const Casualty& c) { return c.maker == step; });
+    } else if (value > from + ring) {
+      ++forgotten_;  // too late to know: not counted, and the sums must allow for it
+    } else if (at_end) {
+      happened = value == from + 1;
+      if (value > from + 1) {
+        witness_.violation("counter: " + places()[static_cast<std::size_t>(place)].text + " is " +
+                           std::to_string(value) + ", but nobody made the step from " + std::to_string(from));
+      }
+    } else {
+      decided = false;
+    }
+    if (happened) ++happened_[place];
+    it = decided ? unresolved_.erase(it) : std::next(it);
+  }
+}
+
+void Supervisor::stop_some() {
+  if (below(100) >= options_.stops) return;
+  const std::size_t worker = below(static_cast<unsigned>(workers_.size()));
+  if (workers_[worker].go_on_at != 0 || workers_[worker].pid <= 0) return;
+  kill(workers_[worker].pid, SIGSTOP);
+  workers_[worker].go_on_at = now_ns() + (1 + below(below(10) == 0 ? 300 : 40)) * 1'000'000;
+  ++stops_;
+}
+
+void Supervisor::continue_some() {
+  const std::int64_t now = now_ns();
+  for (Worker& worker : workers_) {
+    if (worker.go_on_at == 0 || worker.go_on_at > now || worker.pid <= 0) continue;
+    kill(worker.pid, SIGCONT);
+    worker.go_on_at = 0;
+  }
+}
+
+void Supervisor::look_for_deaths() {
+  for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+    int status = 0;
+    if (workers_[worker].pid <= 0 || waitpid(workers_[worker].pid, &status, WNOHANG) <= 0) continue;
+    workers_[worker].pid = -1;
+    witness_.violation("died: nobody killed " + witness_.about(worker) +
+                       (WIFSIGNALED(status) ? ", signal " + std::to_string(WTERMSIG(status))
+                                            : ", exit status " + std::to_string(WEXITSTATUS(status))));
+  }
+}
+
+void Supervisor::look_for_hangs() {
+  const std::int64_t limit = options_.fault == Break::hang ? 3 * second * slowness : hang_limit;
+  const std::int64_t now = now_ns();
+  for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+    const Row& row = witness_.row(worker);
+    if (workers_[worker].pid <= 0 || now - row.state_since.load() < limit) continue;
+    witness_.violation("hang: " + witness_.about(worker) + " has been so for " +
+                       std::to_string((now - row.state_since.load()) / 1'000'000) + " ms");
+    return;
+  }
+}
+
+void Supervisor::run() {
+  began_ = told_ = now_ns();
+  for (std::size_t worker = 0; worker < workers_.size(); ++worker) launch(worker);
+  std::exponential_distribution<double> pause(1 / std::max(options_.pause_ms, 0.01));
+  while (!over()) {
+    const std::int64_t next = now_ns() + static_cast<std::int64_t>(std::min(pause(random_), 200.0) * 1e6);
+    do {
+      continue_some();
+      look_for_deaths();
+      sleep_us(std::clamp<std::int64_t>((next - now_ns()) / 1000, 50, 2000));
+    } while (now_ns() < next);
+    resolve(false);
+    look_for_hangs();
+    stop_some();
+    if (over()) break;
+    // Now and then several at once, so that whoever clears up after one is killed doing it.
+    std::vector<std::size_t> victims;
+    for (unsigned count = below(20) == 0 ? 2 + below(3) : 1; count > 0; --count) {
+      const std::size_t victim = pick_victim();
+      if (std::find(victims.begin(), victims.end(), victim) == victims.end()) victims.push_back(victim);
+    }
+    if (victims.size() > 1) ++bursts_;
+    for (const std::size_t victim : victims) kill_one(victim);
+    for (const std::size_t victim : victims) replace(victim);
+    if (below(12) == 0) {  // and the new one, while it opens the table
+      sleep_us(below(1000));
+      kill_one(victims.back());
+      replace(victims.back());
+    }
+    progress(false);
+  }
+  ended_ = now_ns();
+  finish();
+}
+
+// Everybody comes to an end by itself.
+void Supervisor::finish() {
+  if (witness_.all().violations.load() != 0) {
+    sleep_us(20'000);  // what else is seen now belongs to it
+    for (const Worker& worker : workers_) {
+      if (worker.pid > 0) kill(worker.pid, SIGSTOP);  // as they were, or nearly, when it was seen
+    }
+  } else {
+    for (Worker& worker : workers_) {
+      if (worker.go_on_at != 0 && worker.pid > 0) kill(worker.pid, SIGCONT);
+      worker.go_on_at = 0;
+    }
+    witness_.all().stop.store(1);
+    const std::int64_t until = now_ns() + hang_limit;
+    for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+      int status = 0;
+      while (waitpid(workers_[worker].pid, &status, WNOHANG) == 0 && now_ns() < until) sleep_us(1000);
+      if (now_ns() >= until) {
+        witness_.violation("hang: " + witness_.about(worker) + " does not end");
+        break;
+      }
+      workers_[worker].pid = -1;
+      if (status != 0)
+        witness_.violation("died: at its end, " + witness_.about(worker) + ", status " + std::to_string(status));
+    }
+    if (witness_.all().violations.load() == 0) add_up();
+  }
+  progress(true);
+  if (witness_.all().violations.load() == 0) return;
+  std::printf("the table:\n%s", describe_table(setting_.url).c_str());
+  for (std::size_t worker = 0; worker < workers_.size(); ++worker)
+    std::printf("  %s\n", witness_.about(worker).c_str());
+}
+
+void Supervisor::add_up() {
+  resolve(true);
+  for (std::size_t place = 0; place < places().size(); ++place) {
+    std::uint64_t counted = 0;
+    for (std::size_t worker = 0; worker < workers_.size(); ++worker)
+      counted += witness_.row(worker).counted[place].load();
+    const std::uint64_t made = counted + happened_[static_cast<int>(place)];
+    const std::uint64_t value = witness_.all().counters[place].value;
+    if (value < made || value > made + forgotten_) {
+      witness_.violation("lost update: " + places()[place].text + " is " + std::to_string(value) + ", but " +
+                         std::to_string(counted) + " steps were finished and " +
+                         std::to_string(happened_[static_cast<int>(place)]) + " made by those who died in them");
+    }
+  }
+  const auto share = [&](std::initializer_list<State> states) {
+    std::uint64_t sum = 0;
+    for (const State state : states) sum += by_state_[static_cast<std::size_t>(state)];
+    return 100.0 * static_cast<double>(sum) / static_cast<double>(std::max<std::uint64_t>(kills_, 1));
+  };
+  if (kills_ >= 100) {
+    const double holding = share({State::holding, State::extending, State::extending_waiting});
+    const double waiting = share({State::waiting});
+    if (holding < 30) witness_.violation("kills: only " + std::to_string(holding) + " % of the victims were holding");
+    if (waiting < 20) witness_.violation("kills: only " + std::to_string(waiting) + " % of the victims were waiting");
+  }
+  // Later it holds no more than before, a little apart.
+  if (sizes_.size() >= 8) {
+    const std::uint64_t half = sizes_[sizes_.size() / 2].second, last = sizes_.back().second;
+    if (last > half + half / 8 + 256 * 1024) {
+      witness_.violation("growth: the table had " + std::to_string(half) + " bytes after " +
+                         std::to_string(sizes_[sizes_.size() / 2].first) + " kills and " + std::to_string(last) +
+                         " after " + std::to_string(sizes_.back().first));
+    }
+  }
+}
+
+// --- telling ---------------------------------------------------------------------------------------------
+
+std::uint64_t Supervisor::total(Word<std::uint64_t> Row::*what) const {
+  std::uint64_t sum = 0;
+  for (std::size_t worker = 0; worker < workers_.size(); ++worker) sum += (witness_.row(worker).*what).load();
+  return sum;
+}
+
+std::uint64_t Supervisor::table_bytes() const {
+  struct stat status {};
+  return stat(table_.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_blocks) * 512 : 0;
+}
+
+void Supervisor::progress(bool force) {
+  const std::int64_t now = now_ns();
+  if (sizes_.empty() || kills_ >= sizes_.back().first + std::max<std::uint64_t>(kills_ / 16, 50)) {
+    sizes_.emplace_back(kills_, table_bytes());
+  }
+  if (!force && now - told_ < 10 * second) return;
+  const double seconds = std::max(static_cast<double>(now - told_) / 1e9, 1e-3);
+  const std::uint64_t grants = total(&Row::grants);
+  std::printf("[%5lld s] %llu kills (%.0f/s), %llu grants (%.0f/s), %u violations, table %.1f MiB\n",
+              static_cast<long long>((now - began_) / second), static_cast<unsigned long long>(kills_),
+              static_cast<double>(kills_ - told_kills_) / seconds, static_cast<unsigned long long>(grants),
+              static_cast<double>(grants - told_grants_) / seconds, witness_.all().violations.load(),
+              static_cast<double>(table_bytes()) / 1048576);
+  std::fflush(stdout);
+  told_ = now;
+  told_kills_ = kills_;
+  told_grants_ = grants;
+}
+
+void Supervisor::print() const {
+  const auto number = [](std::uint64_t n) { return static_cast<unsigned long long>(n); };
+  std::printf("\n%llu kills of %zu workers in %.1f s\n\n  %-20s %8s %7s\n", number(kills_), workers_.size(),
+              static_cast<double>(ended_ - began_) / 1e9, "the victim was", "kills", "share");
+  for (std::size_t state = 1; state < state_count; ++state) {
+    std::printf(
+        "  %-20s %8llu %5.1f %%\n", to_string(static_cast<State>(state)), number(by_state_[state]),
+        100.0 * static_cast<double>(by_state_[state]) / static_cast<double>(std::max<std::uint64_t>(kills_, 1)));
+  }
+  std::uint64_t steps = 0;
+  for (std::size_t place = 0; place < places().size(); ++place) steps += witness_.all().counters[place].value;
+  std::uint64_t happened = 0;
+  for (const auto& [place, count] : happened_) happened += count;
+  std::printf(
+      "\n  %llu times several at once; %llu stopped for a while, %llu of them killed\n"
+      "  %llu grants, %llu timeouts, %llu deadlocks, %llu looks\n"
+      "  %llu counted; %llu died while counting, %llu of them after they had written%s\n",
+      number(bursts_), number(stops_), number(killed_stopped_), number(total(&Row::grants)),
+      number(total(&Row::timeouts)), number(total(&Row::deadlocks)), number(total(&Row::looks)), number(steps),
+      number(casualties_), number(happened), forgotten_ != 0 ? " (some forgotten)" : "");
+  std::printf("  table:");
+  for (std::size_t i = 0; i < sizes_.size(); i += std::max<std::size_t>(sizes_.size() / 6, 1)) {
+    std::printf(" %.2f MiB after %llu,", static_cast<double>(sizes_[i].second) / 1048576, number(sizes_[i].first));
+  }
+  std::printf(" %.2f MiB at the end\n", static_cast<double>(table_bytes()) / 1048576);
+}
+
+}  // namespace storm

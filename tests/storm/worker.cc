@@ -1,0 +1,436 @@
+#include "worker.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <hierlock/hierlock.h>
+
+namespace storm {
+
+namespace {
+
+using hierlock::AcquireOptions;
+using hierlock::ErrorKind;
+using hierlock::Lock;
+using hierlock::Locker;
+using hierlock::Mode;
+using hierlock::Target;
+using std::chrono::microseconds;
+using std::chrono::nanoseconds;
+
+constexpr nanoseconds late_bound = std::chrono::seconds(5 * slowness);  // after a timeout, on a crowded machine
+constexpr unsigned scratch_leaves = 3000;  // for each account: more in all than the table has nodes
+
+// Releases what it is given: another thread, another lane of the table.
+class Releaser {
+ public:
+  Releaser() : thread_([this](const std::stop_token& end) { run(end); }) {}
+  void take(Lock lock) {
+    const std::lock_guard guard(mutex_);
+    locks_.push_back(std::move(lock));
+    wake_.notify_one();
+  }
+
+ private:
+  void run(const std::stop_token& end) {
+    std::unique_lock guard(mutex_);
+    while (wake_.wait(guard, end, [this] { return !locks_.empty(); })) {
+      std::vector<Lock> locks = std::exchange(locks_, {});
+      guard.unlock();
+      locks.clear();
+      guard.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::vector<Lock> locks_;
+  std::jthread thread_;
+};
+
+struct Ask {
+  Target target;
+  int place;  // its account's, for a scratch leaf
+  bool scratch;
+};
+
+// A lock, and what is believed because of it.
+struct Held {
+  Lock lock;
+  Inside inside;
+};
+
+class Worker {
+ public:
+  Worker(const Witness& witness, const Setting& setting, std::size_t me)
+      : witness_(witness),
+        setting_(setting),
+        testimony_(witness, me, setting.workers),
+        random_(setting.seed * 0x9E3779B97F4A7C15u + me * 1'000'003 + witness.row(me).incarnation.load()),
+        rogue_(me == 0 ? setting.fault : Break::nothing),
+        per_handle_(chance(10)),
+        locker_(hierlock::open(setting.url, options())) {
+    if (chance(15)) releaser_.emplace();
+  }
+
+  void run() {
+    while (witness_.all().stop.load(std::memory_order_relaxed) == 0) {
+      testimony_.state(State::idle);
+      if (chance(10)) nap(below(1000));
+      be_rogue();
+      const unsigned what = below(100);
+      if (what < 50) {
+        one();
+      } else if (what < 65) {
+        many();
+      } else if (what < 85) {
+        grow();
+      } else if (what < 97) {
+        nest();
+      } else {
+        look();
+      }
+    }
+    testimony_.state(State::idle);
+  }
+
+ private:
+  hierlock::OpenOptions options() {
+    hierlock::OpenOptions options;
+    options.owners = per_handle_ ? hierlock::Owners::per_handle : hierlock::Owners::per_thread;
+    // Some do not listen, because listening costs time at the moment the wait begins.
+    if (!chance(15)) {
+      options.on_event = [this](const hierlock::Event& event) {
+        const bool extending = testimony_.state() == State::extending || testimony_.state() == State::extending_waiting;
+        if (event.kind == hierlock::Event::Kind::wait_begins) {
+          testimony_.state(extending ? State::extending_waiting : State::waiting);
+        } else if (event.kind != hierlock::Event::Kind::wait_goes_on) {
+          testimony_.state(extending ? State::extending : State::acquiring);
+        }
+      };
+    }
+    return options;
+  }
+
+  // --- chance ---
+  unsigned below(unsigned end) { return static_cast<unsigned>(random_() % end); }
+  bool chance(unsigned percent) { return below(100) < percent; }
+  static void nap(unsigned us) { std::this_thread::sleep_for(microseconds(us)); }
+  void dawdle() {
+    const unsigned how = below(100);
+    if (how < 60) {
+      const unsigned turns = below(400);
+      for (unsigned i = 0; i < turns; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else if (how < 97) {
+      sched_yield();
+    } else {
+      nap(below(1500));
+    }
+  }
+
+  Ask any_ask() {
+    const auto place = static_cast<int>(below(static_cast<unsigned>(places().size())));
+    const Place& p = places()[static_cast<std::size_t>(place)];
+    if (p.above.size() == 1 && chance(60)) {  // a leaf of its own below an account: nodes come and go
+      return {p.text + "/x" + std::to_string(below(scratch_leaves)), place, true};
+    }
+    if (p.parent < 0 && p.slots == 0 && !p.below.empty() && chance(60)) return any_ask();  // whole users less often
+    return {p.shareable() && chance(35) ? shared(p.target) : p.target, place, false};
+  }
+
+  AcquireOptions any_options(bool bounded) {
+    AcquireOptions options;
+    const unsigned how = below(100);
+    if (how < 15) {
+      options.timeout = nanoseconds(0);
+    } else if (how < 55 || bounded) {
+      options.timeout = microseconds(100 + below(chance(20) ? 50'000 : 5'000));
+    }
+    if (chance(10))
+      options.note = "a note of some length, so that it needs more than one block to be kept in the table";
+    return options;
+  }
+
+  // --- what a lock makes us believe ---
+  static void add(Inside& inside, const Ask& ask) {
+    const Place& p = places()[static_cast<std::size_t>(ask.place)];
+    const Modes intent = bit(ask.target.is_shared() ? Mode::IS : Mode::IX);
+    inside.modes[static_cast<std::size_t>(ask.place)] |=
+        ask.scratch ? intent : bit(ask.target.is_shared() ? Mode::S : Mode::X);
+    for (const int above : p.above) inside.modes[static_cast<std::size_t>(above)] |= intent;
+  }
+
+  static std::string text(const std::vector<Ask>& asks) {
+    std::string text;
+    for (const Ask& ask : asks) text += (text.empty() ? "" : ", ") + ask.target.str();
+    return text;
+  }
+
+  // Asks, and says what became of it; an error that ought not to be is a violation.
+  std::optional<Held> acquire(const std::vector<Ask>& asks, const AcquireOptions& options, bool holding) {
+    std::vector<Target> targets;
+    for (const Ask& ask : asks) targets.push_back(ask.target);
+    const std::int64_t start = now_ns();
+    testimony_.state(State::acquiring);
+    std::optional<Held> held;
+    try {
+      if (options.timeout && chance(50)) {
+        auto lock = targets.size() == 1 ? locker_.try_acquire(targets.front(), *options.timeout, options)
+                                        : locker_.try_acquire(targets, *options.timeout, options);
+        if (lock) held.emplace(Held{std::move(*lock), {}});
+      } else if (targets.size() == 1) {
+        held.emplace(Held{locker_.acquire(targets.front(), options), {}});
+      } else {
+        held.emplace(Held{locker_.acquire(targets, options), {}});
+      }
+    } catch (const hierlock::Error& error) {
+      const Place& first = places()[static_cast<std::size_t>(asks.front().place)];
+      failed(error, text(asks), options, holding, asks.size() == 1 && !asks.front().scratch && first.parent < 0);
+    }
+    const std::int64_t end = now_ns();
+    testimony_.state(holding || held ? State::holding : State::idle);
+    look_at_time(text(asks), options, end - start);
+    if (!held) {
+      testimony_.row().timeouts.fetch_add(1, std::memory_order_relaxed);
+      return held;
+    }
+    testimony_.row().grants.fetch_add(1, std::memory_order_relaxed);
+    held->inside.granted_at = end;
+    for (const Ask& ask : asks) add(held->inside, ask);
+    enter(*held);
+    return held;
+  }
+
+  void enter(Held& held) {
+    if (!held.lock.held()) testimony_.violation("lost: just granted, and not held: " + held.inside.text());
+    held.inside.fence = held.lock.fence();
+    if (rogue_ == Break::stale_fence) held.inside.fence = std::exchange(old_fence_, held.inside.fence);
+    if (held.inside.fence == 0) held.inside.fence = held.lock.fence();
+    testimony_.enter(held.inside);
+  }
+
+  void failed(const hierlock::Error& error, const std::string& asked, const AcquireOptions& options, bool holding,
+              bool one_node) {
+    Row& row = testimony_.row();
+    switch (error.kind()) {
+      case ErrorKind::timeout:
+      case ErrorKind::busy:
+        if (options.timeout) return;
+        break;
+      case ErrorKind::deadlock:
+        row.deadlocks.fetch_add(1, std::memory_order_relaxed);
+        // Whoever asks for a single node and holds nothing is in nobody's way. (What was given to the releaser may
+        // still be this thread's; and on the way down a path others can be met that hold what comes next.)
+        if (holding || releaser_ || !one_node) return;
+        break;
+      case ErrorKind::exhausted:
+        row.refusals.fetch_add(1, std::memory_order_relaxed);
+        break;
+      default:
+        break;
+    }
+    testimony_.violation("error: " + std::string(to_string(error.kind())) + " for " + asked +
+                         (holding ? " while holding" : "") + ": " + error.what());
+  }
+
+  void look_at_time(const std::string& asked, const AcquireOptions& options, std::int64_t took) {
+    if (!options.timeout || nanoseconds(took) < *options.timeout + late_bound) return;
+    testimony_.violation("late: " + asked + " with a timeout of " + std::to_string(options.timeout->count() / 1000) +
+                         " us took " + std::to_string(took / 1'000'000) + " ms");
+  }
+
+  // --- what is done inside ---
+  void use(Held& held) {
+    std::vector<int> mine;  // exclusively held: to be counted in
+    for (std::size_t place = 0; place < places().size(); ++place) {
+      if ((held.inside.modes[place] & bit(Mode::X)) == 0 || places()[place].slots > 1) continue;
+      mine.push_back(static_cast<int>(place));
+      mine.insert(mine.end(), places()[place].below.begin(), places()[place].below.end());
+    }
+    for (unsigned round = 1 + below(3); round > 0; --round) {
+      if (mine.empty()) {
+        dawdle();
+      } else {
+        testimony_.count(mine[below(static_cast<unsigned>(mine.size()))], &held.inside, [this] { dawdle(); });
+      }
+      testimony_.look_again(held.inside);
+    }
+    if (rogue_ == Break::hang && (held.inside.modes[0] & bit(Mode::X)) != 0) pause();
+  }
+
+  void release(Held& held) {
+    if (!held.lock.held() || (rogue_ != Break::stale_fence && held.lock.fence() != held.inside.fence)) {
+      testimony_.violation("lost: no longer held, or with another fence: " + held.inside.text());
+    }
+    testimony_.leave(held.inside);
+    testimony_.state(State::releasing);
+    if (releaser_ && chance(50)) {
+      releaser_->take(std::move(held.lock));
+    } else {
+      held.lock.release();
+    }
+    testimony_.state(State::idle);
+  }
+
+  // --- the ways to lock ---
+  void one() {
+    std::optional<hierlock::Owner> owner;
+    const Ask ask = any_ask();
+    AcquireOptions options = any_options(releaser_.has_value());
+    if (chance(10)) {
+      owner.emplace(locker_.owner("a task"));
+      options.owner = &*owner;
+    }
+    std::optional<Held> held = acquire({ask}, options, false);
+    if (!held) return;
+    use(*held);
+    if (owner && chance(50)) held->lock.give_to_this_thread();
+    release(*held);
+  }
+
+  void many() {
+    std::vector<Ask> asks;
+    for (unsigned count = 2 + below(3); count > 0; --count) asks.push_back(any_ask());
+    std::optional<Held> held = acquire(asks, any_options(releaser_.has_value()), false);
+    if (!held) return;
+    use(*held);
+    release(*held);
+  }
+
+  void grow() {
+    Ask first = any_ask();
+    Ask second = any_ask();
+    if (!first.scratch && places()[static_cast<std::size_t>(first.place)].shareable() && chance(40)) {  // an upgrade
+      const Target exclusive = places()[static_cast<std::size_t>(first.place)].target;
+      first.target = shared(exclusive);
+      second = {exclusive, first.place, false};
+    }
+    std::optional<Held> held = acquire({first}, any_options(releaser_.has_value()), false);
+    if (!held) return;
+    use(*held);
+    if (extend(*held, second)) use(*held);
+    if (held->lock.held()) release(*held);
+  }
+
+  bool extend(Held& held, const Ask& ask) {
+    // Where every handle is an owner, nobody can see a cycle.
+    const AcquireOptions options = any_options(per_handle_ || releaser_.has_value());
+    const std::int64_t start = now_ns();
+    testimony_.begin_extend();
+    testimony_.state(State::extending);
+    std::optional<ErrorKind> error;
+    try {
+      held.lock.extend(ask.target, options);
+    } catch (const hierlock::Error& e) {
+      error = e.kind();
+      failed(e, "an extend to " + ask.target.str(), options, true, false);
+    }
+    Inside more;
+    more.granted_at = now_ns();
+    if (error == ErrorKind::deadlock) {
+      testimony_.lost_by_extend(held.inside);
+      testimony_.state(State::idle);
+      if (held.lock.held()) testimony_.violation("extend: deadlock, and the lock is still held: " + ask.target.str());
+      return false;
+    }
+    if (error) {
+      testimony_.not_extended();
+    } else {
+      testimony_.row().grants.fetch_add(1, std::memory_order_relaxed);
+      add(more, ask);
+      more.fence = held.lock.fence();
+      if (rogue_ == Break::stale_fence) more.fence = held.inside.fence + 1;
+      testimony_.extended(held.inside, more);
+    }
+    testimony_.state(State::holding);
+    look_at_time("an extend to " + ask.target.str(), options, more.granted_at - start);
+    testimony_.look_again(held.inside);
+    return !error;
+  }
+
+  void nest() {
+    std::optional<Held> outer = acquire({any_ask()}, any_options(releaser_.has_value()), false);
+    if (!outer) return;
+    use(*outer);
+    std::optional<Held> inner = acquire({any_ask()}, any_options(per_handle_ || releaser_.has_value()), true);
+    if (inner) {
+      use(*inner);
+      if (chance(50)) std::swap(*inner, *outer);
+      release(*inner);
+      testimony_.state(State::holding);
+    }
+    testimony_.look_again(outer->inside);
+    release(*outer);
+  }
+
+  void look() {
+    (void)locker_.snapshot();
+    testimony_.row().looks.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // --- what must not be ---
+  void be_rogue() {
+    if (rogue_ == Break::nothing || !chance(20)) return;
+    switch (rogue_) {
+      case Break::unlocked_write:
+        testimony_.count(0, nullptr, [this] { dawdle(); });
+        break;
+      case Break::unlocked_entry:
+      case Break::extra_slot: {
+        const std::size_t place = rogue_ == Break::unlocked_entry ? 0 : places().size() - 2;
+        Inside inside;
+        inside.modes[place] = bit(Mode::X);
+        // Twice: of the slots it takes both, and whoever has one sees three.
+        testimony_.trespass(inside, [&] { testimony_.trespass(inside, [] { nap(300); }); });
+        break;
+      }
+      case Break::late_write: {
+        const std::size_t place = places().size() - 3;  // a single slot: nobody can share it
+        Lock lock = locker_.acquire(places()[place].target);
+        testimony_.count(static_cast<int>(place), nullptr, [&] {
+          lock.release();
+          nap(2000);
+        });
+        break;
+      }
+      case Break::crash:
+        std::abort();
+      default:
+        break;
+    }
+  }
+
+  const Witness& witness_;
+  const Setting& setting_;
+  const Testimony testimony_;
+  std::mt19937_64 random_;
+  const Break rogue_;
+  const bool per_handle_;
+  Locker locker_;
+  std::optional<Releaser> releaser_;
+  std::int64_t old_fence_ = 0;
+};
+
+}  // namespace
+
+void work(const Witness& witness, const Setting& setting, std::size_t worker) {
+  try {
+    Worker(witness, setting, worker).run();
+  } catch (const std::exception& error) {
+    witness.violation("error: " + std::string(error.what()) + "\n  by " + witness.about(worker));
+  }
+}
+
+}  // namespace storm

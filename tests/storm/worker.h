@@ -1,0 +1,37 @@
+// Worker: a process that locks, counts and unlocks at random until it is told to stop, or killed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "witness.h"
+
+namespace storm {
+
+// Faults that the storm makes itself, to show that it would notice the engine's.
+enum class Break : std::uint8_t {
+  nothing,
+  unlocked_write,  // counts without holding
+  late_write,      // releases between reading and writing back
+  unlocked_entry,  // believes to hold what it did not ask for
+  extra_slot,      // the same with a slot
+  stale_fence,     // goes by a fence it had before
+  hang,            // never lets go
+  crash,           // dies by itself
+  leftover,        // a lock is held when all is over
+  leak,            // processes are left in the table when all is over
+  slow,            // what a dead holder held is not free for a while
+};
+
+struct Setting {
+  std::string url;
+  std::uint64_t seed = 0;
+  std::size_t workers = 16;
+  Break fault = Break::nothing;
+};
+
+// Returns when the witness says stop. Runs in a process of its own.
+void work(const Witness& witness, const Setting& setting, std::size_t worker);
+
+}  // namespace storm
