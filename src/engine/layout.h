@@ -81,7 +81,9 @@ constexpr std::uint32_t make_meta(std::size_t length, unsigned level, Space spac
 }
 constexpr std::size_t meta_length(std::uint32_t meta) { return meta & 0xFFFF; }
 constexpr unsigned meta_level(std::uint32_t meta) { return meta >> 16 & 0xFF; }
-constexpr Space meta_space(std::uint32_t meta) { return static_cast<Space>(meta >> 24); }
+// As far as a damaged table allows: whatever was read, it is a space, and below, a mode.
+constexpr Space meta_space(std::uint32_t meta) { return static_cast<Space>((meta >> 24) % 3); }
+constexpr Mode mode_of(std::uint32_t stored) { return static_cast<Mode>(stored & 3); }
 
 inline constexpr std::size_t inline_text = 16;
 

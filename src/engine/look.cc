@@ -51,7 +51,7 @@ Table::Copy Table::copy() const {
                       w.record.acquire(),
                       node,
                       waiter_index(w),
-                      static_cast<Mode>(w.mode.acquire()),
+                      mode_of(w.mode.acquire()),
                       key,
                       w.since.acquire(),
                       result.parties.size(),
@@ -90,7 +90,7 @@ std::vector<Index> Table::blockers(const Copy& copy, const WaiterCopy& waiter) c
 std::vector<Index> Table::blockers_of(Index index) const {
   const Waiter& w = waiter(index);
   const Index node = w.node.acquire();
-  const auto mode = static_cast<Mode>(w.mode.acquire());
+  const auto mode = mode_of(w.mode.acquire());
   const bool slot = is_slots(node_at(node));
   std::vector<Index> owners;
   const Index last = owners_end();
@@ -103,7 +103,7 @@ std::vector<Index> Table::blockers_of(Index index) const {
   }
   each_waiter(stripe_of(node), [&](const Waiter& other) {
     if (other.node.acquire() != node || other.key.acquire() >= w.key.acquire()) return;
-    if (compatible(static_cast<Mode>(other.mode.acquire()), mode)) return;
+    if (compatible(mode_of(other.mode.acquire()), mode)) return;
     const Index owner = other.owner.acquire();
     if (std::find(owners.begin(), owners.end(), owner) == owners.end()) owners.push_back(owner);
   });

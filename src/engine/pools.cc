@@ -62,6 +62,7 @@ void Table::free_chunk(ChunkPool& pool, const Area& area, Index chunk) noexcept 
 
 // With pool_mutex_ held.
 Index Table::take_entry(OwnPool& own, ChunkPool& pool, const Area& area, Cell<Index>& (*link)(const Table&, Index)) {
+  if (own.free >= area.chunks * chunk_size) own.free = none;  // the list runs through the table: damaged
   if (own.free != none) {
     const Index entry = own.free;
     own.free = link(*this, entry).relaxed();
@@ -136,16 +137,18 @@ void Table::free_texts(Index first) noexcept {
 
 Index Table::write_text(std::string_view text) {
   return write(
-      text, blocks_, [this] { return take_block(); }, [this](Index first) { free_blocks(first); });
+      text, [this](Index i) -> Block& { return block_at(i); }, [this] { return take_block(); },
+      [this](Index first) { free_blocks(first); });
 }
 
 Index Table::write_long_segment(std::string_view text) {
   return write(
-      text, texts_, [this] { return take_text(); }, [this](Index first) { free_texts(first); });
+      text, [this](Index i) -> Block& { return text_at(i); }, [this] { return take_text(); },
+      [this](Index first) { free_texts(first); });
 }
 
-template <class Take, class Free>
-Index Table::write(std::string_view text, Block* pool, Take take, Free give_back) {
+template <class At, class Take, class Free>
+Index Table::write(std::string_view text, At at, Take take, Free give_back) {
   constexpr std::size_t room = Block::words * 8;
   Index first = none;
   Index previous = none;
@@ -155,7 +158,7 @@ Index Table::write(std::string_view text, Block* pool, Take take, Free give_back
       give_back(first);
       return none;
     }
-    Block& block = pool[index];
+    Block& block = at(index);
     block.used.set(static_cast<std::uint32_t>(text.size()));
     const std::string_view part = text.substr(0, room);
     for (std::size_t i = 0; i < part.size(); i += 8) {
@@ -167,7 +170,7 @@ Index Table::write(std::string_view text, Block* pool, Take take, Free give_back
     if (previous == none) {
       first = index;
     } else {
-      pool[previous].next.set(index);
+      at(previous).next.set(index);
     }
     previous = index;
   }

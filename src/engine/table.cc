@@ -133,8 +133,8 @@ bool Table::holders_conflict(Index index, Mode mode, Index record) const noexcep
 bool Table::queue_conflicts(Index node, Mode mode, QueueKey key) const noexcept {
   bool conflict = false;
   each_waiter(stripe_of(node), [&](const Waiter& w) {
-    conflict = conflict || (w.node.relaxed() == node && w.key.relaxed() < key &&
-                            !compatible(static_cast<Mode>(w.mode.relaxed()), mode));
+    conflict =
+        conflict || (w.node.relaxed() == node && w.key.relaxed() < key && !compatible(mode_of(w.mode.relaxed()), mode));
   });
   return conflict;
 }
@@ -145,7 +145,7 @@ bool Table::own_waiter_conflicts(const Attempt& a, Index node, Mode mode) const 
   bool conflict = false;
   each_waiter(stripe_of(node), [&](const Waiter& w) {
     conflict = conflict || (w.node.relaxed() == node && w.owner.relaxed() == a.owner &&
-                            w.record.relaxed() != a.record && !compatible(static_cast<Mode>(w.mode.relaxed()), mode));
+                            w.record.relaxed() != a.record && !compatible(mode_of(w.mode.relaxed()), mode));
   });
   return conflict;
 }
@@ -807,7 +807,7 @@ bool Table::tell_modes(Index index, WakeList& wake) noexcept {
   for (const Mode mode : all_modes) held_up[static_cast<std::size_t>(mode)] = holders_conflict(index, mode, none);
   each_waiter(stripe_of(index), [&](Waiter& w) {
     if (w.node.relaxed() != index) return;
-    const auto mode = static_cast<Mode>(w.mode.relaxed());
+    const auto mode = mode_of(w.mode.relaxed());
     // Only the entangled can hold the node already: through the lock they extend, or through another of their owner's.
     const bool here = w.entangled.relaxed() != 0;
     if (held_up[static_cast<std::size_t>(mode)] && !(here && !holders_conflict(index, mode, w.record.relaxed())))

@@ -329,8 +329,8 @@ class Table {
   Index write_long_segment(std::string_view text);
   std::string read_text(Index first) const;
   std::string read_long_segment(Index first) const;
-  template <class Take, class Free>
-  Index write(std::string_view text, Block* pool, Take take, Free give_back);
+  template <class At, class Take, class Free>
+  Index write(std::string_view text, At at, Take take, Free give_back);
   template <class At>
   static std::string read(Index first, At at);
   std::optional<std::uint32_t> claim_lane(std::int64_t patience) noexcept;
@@ -445,7 +445,7 @@ class Table {
   Tally& tally_of(std::uint32_t lane, Index tally) const noexcept {
     return tallies_[std::size_t{lane} * capacity_.tallies + (tally < capacity_.tallies ? tally : 0)];
   }
-  Mode node_mode(const Record& record) const { return static_cast<Mode>(record.mode.acquire()); }
+  Mode node_mode(const Record& record) const { return mode_of(record.mode.acquire()); }
   bool is_slots(const Node& node) const { return meta_space(node.meta.relaxed()) == Space::slots; }
 
   static constexpr std::uint32_t first_index_log2 = 10;

@@ -34,7 +34,7 @@ WaitGraph::WaitGraph(const Table& table, Supposed supposed) : table_(table), sup
       wait.owner = w.owner.relaxed();
       wait.node = w.node.relaxed();
       wait.record = w.record.relaxed();
-      wait.mode = static_cast<Mode>(w.mode.relaxed());
+      wait.mode = mode_of(w.mode.relaxed());
       wait.key = w.key.relaxed();
       const Node& node = table_.node_at(wait.node);
       wait.any_will_do = table_.is_slots(node);
