@@ -113,7 +113,8 @@ class Conformance : public testing::TestWithParam<Backend> {
 
   // A party by its name, made on first use. It may live in another process.
   Party& party(const std::string& name);
-  // The same, but a thread of this process: may be given an Owner or a stop_token.
+  // The same, but a thread of this process: it may be given an Owner or a stop_token, and what it does is what
+  // locker().stats() counts and on_event is told of.
   Party& thread(const std::string& name);
 
   // What became of a request.

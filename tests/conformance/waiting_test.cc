@@ -56,7 +56,7 @@ TEST_P(Waiting, try_forms_return_no_value_for_busy_and_timeout) {  // H2
 }
 
 TEST_P(Waiting, a_try_without_a_timeout_does_not_wait) {
-  Party &alice = party("alice"), &bob = party("bob");
+  Party &alice = party("alice"), &bob = thread("bob");
   granted(alice.acquire("u1"));
   const Outcome outcome = refused(bob.try_acquire("u1"), ErrorKind::busy);
   EXPECT_LT(outcome.took, late_bound);

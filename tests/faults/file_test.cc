@@ -285,6 +285,31 @@ TEST_F(File, that_is_a_link_is_not_followed) {
   EXPECT_FALSE(fs::exists(elsewhere)) << "made at the end of a dangling link";
 }
 
+TEST_F(File, of_before_the_machines_last_start_is_begun_anew) {
+  std::int64_t last = 0;
+  {
+    ProcessParty holder("holder", url());
+    Pending asked = holder.acquire("u1/a1/r1");
+    ASSERT_TRUE(eventually([&] { return asked.ready(); }));
+    last = asked.result.get().fence;
+    holder.kill();
+  }
+  // The start of the machine is written at 24, and the description ends with a checksum (FNV-1a).
+  std::string page = peek(path(), 0, 4096);
+  page[24] = static_cast<char>(page[24] ^ 1);
+  std::uint64_t sum = 0xcbf29ce484222325u;
+  for (const char c : page.substr(0, 4088)) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  std::memcpy(page.data() + 4088, &sum, 8);
+  poke(path(), 0, page);
+  const Seen before(path());
+  Locker locker = open(url());
+  EXPECT_NE(Seen(path()).info.st_ino, before.info.st_ino);
+  const std::optional<Lock> lock = locker.try_acquire("u1/a1/r1");
+  ASSERT_TRUE(lock.has_value()) << "who held it before the start is not there any more";
+  EXPECT_GT(lock->fence(), last);
+  EXPECT_EQ(names(), std::vector<std::string>{"table"});
+}
+
 // --- rights ------------------------------------------------------------------------------------------------
 
 TEST_F(File, of_another_owner_is_denied) {
@@ -467,6 +492,66 @@ TEST_F(FullDisk, that_is_read_only_is_denied) {
   EXPECT_EQ(on_small_disk("size=64m,ro", [&](Complaints& child) { expect_kind(child, ErrorKind::denied, url()); }), "");
 }
 
+// --- names -------------------------------------------------------------------------------------------------
+
+class Names : public testing::Test {
+ protected:
+  Names() : name_("test-" + std::to_string(::getpid())) {}
+  ~Names() override {
+    for (const std::string& file : files_) ::unlink(file.c_str());
+  }
+
+  std::string url(const std::string& tail = {}) const { return "shm:" + name_ + tail + "?max_locks=64"; }
+  Locker open_named(const std::string& tail = {}) {
+    Locker locker = open(url(tail));
+    files_.push_back(locker.snapshot().table);
+    return locker;
+  }
+
+ private:
+  const std::string name_;
+  std::vector<std::string> files_;
+};
+
+TEST_F(Names, are_tables_that_all_processes_of_a_user_share) {
+  Locker one = open_named(), two = open_named(), other = open_named(".other");
+  const Lock lock = one.acquire("u1");
+  EXPECT_FALSE(two.try_acquire("u1").has_value());
+  EXPECT_TRUE(other.try_acquire("u1").has_value());
+  ProcessParty elsewhere("elsewhere", url());
+  Pending asked = elsewhere.try_acquire("u1");
+  ASSERT_TRUE(eventually([&] { return asked.ready(); }));
+  EXPECT_EQ(asked.result.get().error, ErrorKind::busy);
+  EXPECT_EQ(mode_of(one.snapshot().table), 0600u);
+}
+
+TEST_F(Names, of_two_users_are_two_tables) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  Locker locker = open_named();
+  const Lock lock = locker.acquire("u1");
+  const std::string mine = locker.snapshot().table;
+  EXPECT_EQ(in_forked_child([&](Complaints& child) {
+              become_somebody(child);
+              Locker theirs = open(url());
+              child.unless(theirs.snapshot().table != mine, "it is the same file");
+              child.unless(theirs.try_acquire("u1").has_value(), "it is the same table");
+              ::unlink(theirs.snapshot().table.c_str());
+            }),
+            "");
+}
+
+TEST_F(Names, that_are_none_are_refused) {
+  for (const std::string name :
+       {"a/b", "../a", "/etc/passwd", "//", "///", "//relative/table", "///dir/", "a b", "a\tb", "%2F", "caf\xC3\xA9",
+        "0123456789012345678901234567890123456789012345678901234567890123456789"}) {
+    EXPECT_EQ(kind_thrown_by([&] { return open("shm:" + name).url(); }), ErrorKind::invalid_argument) << name;
+  }
+  for (const char* option : {"max_locks=0", "max_locks=-1", "max_locks=many", "max_locks=99999999999999999999",
+                             "nonsense=1", "mode=0600&mode=0660"}) {
+    EXPECT_EQ(kind_thrown_by([&] { return open(url() + "&" + option).url(); }), ErrorKind::invalid_argument) << option;
+  }
+}
+
 // --- many at once ------------------------------------------------------------------------------------------
 
 // What the racers share apart from the table: if they are in one table, nobody is inside when one comes in.
@@ -578,6 +663,23 @@ TEST_F(Race, with_creators_that_are_killed_ends_in_one_table) {
   }
   // A creator that dies may leave a draft; they must not pile up.
   EXPECT_LE(names().size(), 3u) << testing::PrintToString(names());
+}
+
+TEST_F(Race, of_more_than_there_is_room_for_is_exhausted_and_recovers) {
+  std::optional<ErrorKind> end;
+  std::vector<Locker> all;
+  while (!end && all.size() < 5000) {
+    end = kind_thrown_by([&] {
+      all.push_back(open(url()));
+      return 0;
+    });
+  }
+  EXPECT_EQ(end, ErrorKind::exhausted);
+  EXPECT_GE(all.size(), 500u);
+  EXPECT_TRUE(all.front().try_acquire("u1").has_value());
+  all.erase(all.begin() + 1, all.end());
+  Locker next = open(url());
+  EXPECT_TRUE(next.try_acquire("u1").has_value());
 }
 
 TEST_F(Race, of_openers_and_closers_keeps_exclusion) {

@@ -36,11 +36,13 @@ TEST_P(Killed, the_next_waiter_of_a_killed_holder_runs_within_250_ms) {  // B5
       SCOPED_TRACE(one.held.str() + " to " + one.asked.str() + (plain ? ", plain" : ""));
       ProcessParty& holder = process("holder" + std::to_string(number++));
       Party& waiter = party("waiter");
-      granted(holder.acquire(one.held, {.plain = plain}));
+      const Outcome held = granted(holder.acquire(one.held, {.plain = plain}));
       Pending asked = waiter.acquire(one.asked);
       blocked(asked);
       times.push_back(granted_after(asked, [&] { holder.strike(); }));
-      waiter.release(granted(asked));
+      const Outcome got = granted(asked);
+      EXPECT_GT(got.fence, held.fence);
+      waiter.release(got);
     }
   }
   EXPECT_TRUE(nothing_left()) << state();
@@ -199,6 +201,28 @@ TEST_P(Killed, many_at_once_come_back_in_time) {  // B5
     for (int i = 0; i < crowd; ++i) process("h" + std::to_string(i)).strike();
   });
   granted(asked);
+}
+
+TEST_P(Killed, more_deaths_than_there_are_places_leave_room_for_the_living) {  // B5
+  const Lock mine = locker().acquire("u0");
+  for (int death = 0; death < 1500; ++death) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        Locker own = table().open({});
+        const std::string id = std::to_string(death);
+        const Lock lock = own.acquire("u1/a1/r" + id, {.timeout = patience});
+        const Lock many = own.acquire({"u2/a" + id, "u3/a" + id}, {.timeout = patience});
+        ::_exit(lock.held() && many.held() ? 0 : 1);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+      ::_exit(2);
+    }
+    ASSERT_EQ(reap(child), 0) << "death " << death;
+  }
+  EXPECT_TRUE(mine.held());
+  EXPECT_TRUE(locker().try_acquire({"u1", "u2", "u3"}, patience).has_value()) << state();
 }
 
 TEST_P(Killed, a_hundred_thousand_locks_come_back_within_a_second) {  // B5

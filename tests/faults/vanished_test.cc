@@ -1,5 +1,7 @@
 // Vanished: the file goes, or changes, under processes that use it. Their locks are lost, and they are told (B4).
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,17 +55,24 @@ class Vanished : public Faults {
     }
     mine.release();
     holder.release(held);
+    last_fence_ = held.fence;
   }
 
   // Who opens it now gets a table that works, and that the losers do not touch.
-  void a_new_table_works() {
+  void a_new_table_works(bool made_now = true) {
     Locker fresh = table().open({});
     const Lock lock = fresh.acquire("u1/a1", {.timeout = 1s});
     EXPECT_TRUE(lock.held());
+    if (made_now) {
+      EXPECT_GT(lock.fence(), last_fence_) << "a new table goes on where the old one was";
+    }
     ProcessParty late("late", table().url());
     Pending asked = late.try_acquire("u1");
     EXPECT_EQ(result(asked).error, ErrorKind::busy);
   }
+
+ private:
+  std::int64_t last_fence_ = 0;
 };
 
 TEST_P(Vanished, an_unlinked_file_means_lost) {  // B4
@@ -75,7 +84,7 @@ TEST_P(Vanished, a_file_replaced_by_another_table_means_lost) {  // B4
   const std::string other = table().folder() + "/other";
   { (void)hierlock::open("shm://" + other).acquire("u1"); }
   everybody_loses_after([&] { fs::rename(other, table().file()); });
-  a_new_table_works();
+  a_new_table_works(false);
 }
 
 TEST_P(Vanished, a_file_that_was_moved_away_means_lost) {  // B4
@@ -128,6 +137,53 @@ TEST_P(Vanished, a_file_that_is_cut_short_while_everybody_is_busy_kills_nobody) 
     }
     start_again();
   }
+}
+
+// --- the file is there, but not for this process -------------------------------------------------------------
+
+TEST_P(Vanished, who_closes_all_its_descriptors_loses_its_locks_and_knows) {  // B4
+  (void)locker();
+  const std::string complaints = in_forked_child([&](Complaints& child) {
+    Locker own = table().open({});
+    const Lock lock = own.acquire("u1");
+    const std::stop_token lost = lock.lost();
+    // As daemons do it, but only those of the table, and what is opened next gets their numbers.
+    std::error_code ignored;
+    std::vector<int> closed;
+    for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd")) {
+      if (fs::read_symlink(entry.path(), ignored) == table().file())
+        closed.push_back(std::stoi(entry.path().filename()));
+    }
+    child.unless(!closed.empty(), "no descriptor of the table was found");
+    for (const int fd : closed) ::dup2(STDERR_FILENO, fd);
+    child.unless(eventually([&] { return !lock.held(); }), "held() stays true");
+    child.unless(eventually([&] { return lost.stop_requested(); }), "lost() is not triggered");
+    child.unless(is_loss(kind_thrown_by([&] { return own.acquire("u2", {.timeout = 1s}); })), "acquire goes on");
+  });
+  EXPECT_EQ(complaints, "");
+  granted(party("other").acquire("u1", {.timeout = patience}));
+}
+
+TEST_P(Vanished, a_process_without_proc_takes_nothing_away_from_others) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can hide /proc";
+  ProcessParty& holder = process("holder");
+  const Outcome held = granted(holder.acquire("u1"));
+  const Lock mine = locker().acquire("u2");
+  const std::string complaints = in_forked_child([&](Complaints& child) {
+    child.unless(::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                     ::mount("hidden", "/proc", "tmpfs", 0, nullptr) == 0,
+                 "cannot hide /proc");
+    try {
+      Locker own = table().open({});
+      child.unless(!own.try_acquire("u1").has_value() && !own.try_acquire("u2").has_value(), "it excludes nobody");
+      child.unless(own.try_acquire("u3").has_value(), "it does not work");
+    } catch (const Error&) {  // or it says that it cannot
+    }
+  });
+  EXPECT_EQ(complaints, "");
+  refused(party("other").acquire_all({"u1", "u2"}, {.timeout = death_bound * 2}), ErrorKind::timeout);
+  EXPECT_TRUE(mine.held());
+  EXPECT_TRUE(holder.holds(held));
 }
 
 TEST_P(Vanished, a_table_scribbled_over_kills_nobody_and_delays_nobodys_timeout) {  // B5
