@@ -220,6 +220,15 @@ std::string Table::check() const {
       if (stripe_of(w.node.relaxed()) != s) complain("a waiter stands in the wrong stripe");
     });
   }
+  for (unsigned s = 0; s < stripe_count && nobody_dead; ++s) {
+    const std::uint32_t used = waiters_used(s);
+    for (std::uint32_t i = 0; i < capacity_.waiters_per_stripe && i <= used; ++i) {
+      const Waiter& w = waiters_of(s)[i];
+      if (w.waiting.acquire() == 0) continue;
+      if (i == used) complain("somebody waits beyond the end of a queue");
+      if (!processes_.live(w.process.acquire())) complain("a process waits that is not there");
+    }
+  }
   // What the nodes say.
   std::map<Index, std::uint32_t> children;
   std::uint32_t live = 0;
@@ -322,11 +331,12 @@ void Table::check_memory(std::string& wrong, bool nobody_dead) const {
                " places of the index and free list");
     if (const Index tally = node_at(n).tally.relaxed(); tally != none && ++tallies_of[tally] > 1)
       complain("two nodes have one tally");
-    if (tallies_of.contains(tallies)) complain("a tally was given that is not there");
     Index bound = 0;
     for (Index t = node_at(n).more.relaxed(); t != none && ++bound < capacity_.texts; t = text_at(t).next.relaxed())
       ++texts[t];
   }
+  if (settled && tallies_of.size() + 1 != tallies)
+    complain(std::to_string(tallies - 1) + " tallies were given, " + std::to_string(tallies_of.size()) + " are in use");
   walked = 0;
   for (Index t = header_->texts.free.relaxed(); t != none && ++walked < capacity_.texts; t = text_at(t).next.relaxed())
     ++texts[t];

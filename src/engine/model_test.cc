@@ -507,6 +507,12 @@ class Player {
       expected.insert(line);
     }
     ASSERT_EQ(actual, expected);
+    // I5: whoever may go was told to look, so that nobody has to wait until they look by themselves.
+    for (const ModelWaiter& w : model_.waiters) {
+      if (!model_.may_take(w, true, true)) continue;
+      const auto item = std::find_if(items_.begin(), items_.end(), [&](const auto& i) { return i->number == w.lock; });
+      ASSERT_TRUE(table_->told((*item)->attempt->waiter)) << "#" << w.lock << " may have " << w.node << " and sleeps";
+    }
   }
 
   std::mt19937_64 random_;

@@ -197,6 +197,7 @@ class Table {
   void sleep(Index waiter, std::int64_t nanoseconds) const noexcept;
   // Tells it.
   void tell(Index waiter) noexcept;
+  bool told(Index index) const noexcept { return waiter(index).signal.acquire() != 0; }
 
   // --- looking ------------------------------------------------------------------------------------------------------
   struct PartyCopy {

@@ -242,8 +242,10 @@ std::vector<Scene> scenes() {
               .before =
                   [](Stage& stage, auto&) {
                     for (int i = 0; i < 12; ++i) {
-                      const std::string name = long_name('o') + std::to_string(i);
-                      stage.engine().release(*ask(stage.engine(), {Target(name + "/a")}, 1s));
+                      const std::string name = long_name('o') + std::to_string(i) + "/a";
+                      const auto lock = ask(stage.engine(), {Target(name)}, 1s);
+                      stage.fences[name] = lock->fence;
+                      stage.engine().release(*lock);
                     }
                   }};
   reuse.capacity.idle_nodes = 4;
@@ -322,7 +324,7 @@ std::vector<Scene> scenes() {
                      Engine* const engine = s.open_for_good();
                      static_cast<void>(ask(*engine, {Target("u1/a1/r1"), hierlock::shared("u1/a2")}, 1s));
                      static_cast<void>(ask(*engine, {hierlock::slots("s", 1)}, 1s));
-                     std::thread waiter([&] { static_cast<void>(ask(*engine, {Target("u2")}, patience)); });
+                     std::thread waiter([&] { static_cast<void>(ask(*engine, {Target("u2/a1")}, patience)); });
                      const Clock::time_point deadline = Clock::now() + patience;
                      while (engine->table().copy().waiters.empty() && Clock::now() < deadline) {
                      }
@@ -375,6 +377,9 @@ class EveryStore : public testing::TestWithParam<Scene> {
     }
     const Victim::State state = victim.wait();
     EXPECT_NE(state, Victim::State::failed) << "the victim met an error";
+    if (!scene.reopens) {
+      EXPECT_EQ(stage->verify(), "") << "with what this process holds";
+    }
     for (const spi::Grant& grant : held) stage->engine().release(grant);
     if (scene.reopens) stage->reopen();
     work(*stage);
@@ -401,6 +406,12 @@ class EveryStore : public testing::TestWithParam<Scene> {
     for (const char* root : {"u1", "u2", "u3", "a", "b", "v1"}) {
       const auto lock = ask(stage.engine(), {Target(root)}, patience);
       ASSERT_TRUE(lock) << root << " stays locked";
+      stage.engine().release(*lock);
+    }
+    for (const auto& [target, fence] : stage.fences) {
+      const auto lock = ask(stage.engine(), {Target(target)}, patience);
+      ASSERT_TRUE(lock) << target;
+      EXPECT_GT(lock->fence, fence) << target << ": the fence fell";  // B3
       stage.engine().release(*lock);
     }
     for (const Target& target : {Target("u1/a1/r1"), hierlock::shared("u1/a1"), Target("u1/a2/" + long_name('n'))}) {

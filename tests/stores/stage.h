@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ class Stage {
     engine_ = open();
   }
   const engine::FileOptions& options() const { return options_; }
+
+  // What was minted, by target: whoever locks it later gets more.
+  std::map<std::string, std::int64_t> fences;
 
   // Waits until this process is alone in the table: all others were collected. Then says what is wrong with the table.
   std::string verify();

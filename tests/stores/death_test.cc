@@ -1,0 +1,175 @@
+// What death means, one fact at a time, without waiting for anybody's clock.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+#include <csignal>
+#include <future>
+#include <thread>
+
+#include "hook.h"
+#include "stage.h"
+
+namespace hierlock::stores {
+namespace {
+
+using engine::Attempt;
+using engine::Engine;
+using engine::Progress;
+using engine::Table;
+
+// A request on its way, step by step, on this thread.
+class Asking {
+ public:
+  Asking(Table& table, const Target& target) : table_(table), plan_(target) {
+    owner_ = table_.make_owner("somebody", engine::OwnerKind::handle);
+    attempt_.steps = plan_.steps();
+    attempt_.owner = owner_;
+    attempt_.record = table_.take_record(owner_);
+    attempt_.lane = table_.common_lane();
+    table_.begin(attempt_);
+  }
+  ~Asking() {
+    if (granted_) {
+      table_.finish(attempt_);
+      table_.release(attempt_.record, attempt_.lane);
+    } else {
+      table_.abandon(attempt_);
+    }
+    table_.return_record(attempt_.record);
+    table_.retire_owner(owner_);
+  }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+  bool granted() {
+    if (!granted_) granted_ = table_.advance(attempt_, true) == Progress::granted;
+    return granted_;
+  }
+  bool told() const { return table_.told(attempt_.waiter); }
+
+ private:
+  Table& table_;
+  const spi::Plan plan_;
+  engine::Index owner_ = engine::none;
+  Attempt attempt_;
+  bool granted_ = false;
+};
+
+struct Case {
+  const char* name;
+  std::vector<Target> holds;  // the victim
+  std::vector<Target> waits;  // the victim: for what this process holds
+  Target wanted;              // this process
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+class Death : public testing::TestWithParam<Case> {
+ protected:
+  // A process that holds and waits, and is killed.
+  void let_one_die(Stage& stage) {
+    const Case& c = GetParam();
+    Victim victim(
+        stage,
+        [&c](Stage& s, const Cue& cue) {
+          Engine* const engine = s.open_for_good();
+          for (const Target& target : c.holds) static_cast<void>(ask(*engine, {target}, 1s));
+          for (const Target& target : c.waits) {
+            new std::thread([engine, target] { static_cast<void>(ask(*engine, {target}, patience)); });
+          }
+          const Clock::time_point deadline = Clock::now() + patience;
+          while (engine->table().copy().waiters.size() < c.waits.size() && Clock::now() < deadline) {
+          }
+          cue.ready();
+          ::kill(getpid(), SIGKILL);
+        },
+        0, SIGKILL);
+    victim.wait_until_ready();
+    wanted_ = std::make_unique<Asking>(stage.engine().table(), c.wanted);
+    EXPECT_FALSE(wanted_->granted());
+    EXPECT_FALSE(wanted_->told());
+    victim.go();
+    EXPECT_EQ(victim.wait(), Victim::State::killed);
+    EXPECT_FALSE(wanted_->granted()) << "nobody knows yet";
+  }
+
+  std::vector<spi::Grant> hold(Stage& stage) {
+    std::vector<spi::Grant> held;
+    if (!GetParam().waits.empty()) held.push_back(*ask(stage.engine(), {hierlock::shared("u1/a1")}, 1s));
+    return held;
+  }
+
+  std::unique_ptr<Asking> wanted_;
+};
+
+TEST_P(Death, is_told_to_those_who_waited_when_it_is_found) {  // B5
+  Stage stage;
+  const auto held = hold(stage);
+  let_one_die(stage);
+  const Clock::time_point deadline = Clock::now() + patience;
+  while (!stage.engine().table().recover()) ASSERT_LT(Clock::now(), deadline);
+  EXPECT_TRUE(wanted_->told()) << "it may go, and was not told";
+  EXPECT_TRUE(wanted_->granted());
+  wanted_.reset();
+  for (const auto& grant : held) stage.engine().release(grant);
+  EXPECT_EQ(stage.verify(), "");
+}
+
+TEST_P(Death, counts_from_the_moment_it_is_marked_whoever_collects) {  // B5
+  Stage stage;
+  const auto held = hold(stage);
+  // Another process finds the death, marks it, and is stopped before it has collected anything: at its fourth store,
+  // after the time of the look, the mark and the latch of those who collect.
+  Victim collector(
+      stage,
+      [](Stage& s, const Cue& cue) {
+        Engine* const engine = s.open_for_good();
+        cue.ready();
+        const Clock::time_point deadline = Clock::now() + patience;
+        while (engine->table().processes() > 2 && Clock::now() < deadline) {
+          cue.arm();
+          engine->table().recover();
+          disarm();
+        }
+      },
+      4, SIGSTOP);
+  collector.wait_until_ready();
+  let_one_die(stage);
+  collector.go();
+  ASSERT_EQ(collector.wait(), Victim::State::stopped);
+  ASSERT_EQ(stage.engine().table().processes(), 3u) << "it was collected already: the test is void";
+  EXPECT_TRUE(wanted_->granted()) << "what the dead held or waited for still counts";
+  collector.resume();
+  collector.wait();
+  wanted_.reset();
+  for (const auto& grant : held) stage.engine().release(grant);
+  EXPECT_EQ(stage.verify(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , Death,
+    testing::Values(Case{"of_a_holder_of_X", {Target("u1/a1/r1")}, {}, Target("u1/a1/r1")},
+                    Case{"of_a_holder_below", {Target("u1/a1/r1")}, {}, Target("u1")},
+                    Case{"of_a_holder_above", {Target("u1")}, {}, Target("u1/a1/r1")},
+                    Case{"of_a_holder_of_S", {hierlock::shared("u1/a1")}, {}, Target("u1/a1/r1")},
+                    Case{"of_a_holder_of_a_slot", {hierlock::slots("s", 1)}, {}, hierlock::slots("s", 1)},
+                    Case{"of_a_waiter_ahead", {}, {Target("u1/a1")}, hierlock::shared("u1/a1")}),
+    [](const testing::TestParamInfo<Case>& c) { return c.param.name; });
+
+TEST(Waking, does_not_wait_for_the_sleeper_to_look_by_itself) {  // I5: it would, after a second
+  Engine engine(engine::Capacity::for_locks(100), Owners::per_handle);
+  for (const auto& [has, wants] :
+       {std::pair{Target("u1/a1"), Target("u1/a1")}, std::pair{Target("u1/a1"), Target("u1")},
+        std::pair{hierlock::shared("u1"), Target("u1")}}) {
+    const auto held = ask(engine, {has}, 1s);
+    auto waiter = std::async(std::launch::async, [&, target = wants] { return ask(engine, {target}, patience); });
+    while (engine.table().copy().waiters.empty()) std::this_thread::yield();
+    const Clock::time_point begin = Clock::now();
+    engine.release(*held);
+    const auto grant = waiter.get();
+    EXPECT_LT(Clock::now() - begin, 600ms) << "it was not woken";
+    engine.release(*grant);
+  }
+}
+
+}  // namespace
+}  // namespace hierlock::stores
