@@ -21,8 +21,11 @@ constexpr std::array<std::pair<std::string_view, What>, 6> whats = {{{"acquire",
                                                                      {"look", What::look},
                                                                      {"lost", What::lost}}};
 
-constexpr std::array<std::pair<std::string_view, Control>, 4> controls = {
-    {{"abandon", Control::abandon}, {"exit", Control::exit}, {"die", Control::die}, {"stop", Control::stop}}};
+constexpr std::array<std::pair<std::string_view, Control>, 5> controls = {{{"abandon", Control::abandon},
+                                                                           {"exit", Control::exit},
+                                                                           {"die", Control::die},
+                                                                           {"stop", Control::stop},
+                                                                           {"close", Control::close}}};
 
 template <class List>
 auto by_name(const List& list, std::string_view name) {

@@ -6,7 +6,7 @@
 //     7 granted handle=1 fence=225179981368 took=8123
 //     8 timeout handle=0 fence=0 took=50061000 retryable message=...
 //
-// A line without a request is for the process itself, and has no answer: `abandon`, `exit`, `die`, `stop`.
+// A line without a request is for the process itself, and has no answer: `abandon`, `exit`, `die`, `stop`, `close`.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Answer {
   Outcome outcome;
 };
 // For the process itself: give back everything (Party::abandon); end at once, and give nothing back; SIGKILL or SIGSTOP
-// yourself.
-enum class Control : std::uint8_t { abandon, exit, die, stop };
+// yourself; close every descriptor but the standard ones, as daemons do, so that others get their numbers.
+enum class Control : std::uint8_t { abandon, exit, die, stop, close };
 
 // Each with its line end. A command with an Owner or a stop_token cannot be written: std::logic_error.
 std::string line_of(const Request& request);

@@ -141,27 +141,21 @@ TEST_P(Vanished, a_file_that_is_cut_short_while_everybody_is_busy_kills_nobody) 
 
 // --- the file is there, but not for this process -------------------------------------------------------------
 
-TEST_P(Vanished, who_closes_all_its_descriptors_loses_its_locks_and_knows) {  // B4
-  (void)locker();
-  const std::string complaints = in_forked_child([&](Complaints& child) {
-    Locker own = table().open({});
-    const Lock lock = own.acquire("u1");
-    const std::stop_token lost = lock.lost();
-    // As daemons do it, but only those of the table, and what is opened next gets their numbers.
-    std::error_code ignored;
-    std::vector<int> closed;
-    for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd")) {
-      if (fs::read_symlink(entry.path(), ignored) == table().file())
-        closed.push_back(std::stoi(entry.path().filename()));
-    }
-    child.unless(!closed.empty(), "no descriptor of the table was found");
-    for (const int fd : closed) ::dup2(STDERR_FILENO, fd);
-    child.unless(eventually([&] { return !lock.held(); }), "held() stays true");
-    child.unless(eventually([&] { return lost.stop_requested(); }), "lost() is not triggered");
-    child.unless(is_loss(kind_thrown_by([&] { return own.acquire("u2", {.timeout = 1s}); })), "acquire goes on");
-  });
-  EXPECT_EQ(complaints, "");
-  granted(party("other").acquire("u1", {.timeout = patience}));
+TEST_P(Vanished, who_closes_all_descriptors_loses_its_locks_and_knows) {  // B4
+  ProcessParty& careless = process("careless");
+  Party& other = party("other");
+  const Outcome held = granted(careless.acquire("u1"));
+  EXPECT_FALSE(careless.lost(held));
+  const Unrest unrest;
+  const auto start = Clock::now();
+  careless.tell(wire::Control::close);
+  EXPECT_TRUE(eventually([&] { return !careless.holds(held); }));
+  EXPECT_LT(Clock::now() - start, notice_bound + unrest.worst());
+  EXPECT_TRUE(careless.lost(held));
+  const Outcome next = result(careless.acquire("u2", {.timeout = 1s}));
+  EXPECT_TRUE(is_loss(next.error)) << next;
+  careless.kill();
+  granted(other.acquire("u1", {.timeout = patience}));
 }
 
 TEST_P(Vanished, a_process_without_proc_takes_nothing_away_from_others) {

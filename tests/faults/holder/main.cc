@@ -8,8 +8,8 @@
 //     die
 //
 // The language is that of conformance/wire.h. What it is asked for it does one thing after the other, on one thread, as
-// a Party does; `abandon`, `exit`, `die` and `stop` are obeyed at once, also while that thread waits. It ends when its
-// stdin does: whoever started it is gone.
+// a Party does; `abandon`, `exit`, `die` and the like are obeyed at once, also while that thread waits. It ends when
+// its stdin does: whoever started it is gone.
 #include <unistd.h>
 
 #include <chrono>
@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,7 @@
 #include <thread>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <hierlock/hierlock.h>
 
@@ -131,12 +133,32 @@ class LastCall {
   std::thread thread_;
 };
 
+void close_descriptors() {
+  std::vector<int> open_ones;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    open_ones.push_back(std::stoi(entry.path().filename()));
+  }
+  for (const int fd : open_ones) {
+    if (fd > STDERR_FILENO) (void)::dup2(STDERR_FILENO, fd);
+  }
+}
+
 void obey(wire::Control control, Party& party) {
   switch (control) {
-    case wire::Control::abandon: party.abandon(); break;
-    case wire::Control::exit: ::_exit(0);
-    case wire::Control::die: (void)::kill(::getpid(), SIGKILL); break;
-    case wire::Control::stop: (void)::kill(::getpid(), SIGSTOP); break;
+    case wire::Control::abandon:
+      party.abandon();
+      break;
+    case wire::Control::exit:
+      ::_exit(0);
+    case wire::Control::die:
+      (void)::kill(::getpid(), SIGKILL);
+      break;
+    case wire::Control::stop:
+      (void)::kill(::getpid(), SIGSTOP);
+      break;
+    case wire::Control::close:
+      close_descriptors();
+      break;
   }
 }
 
