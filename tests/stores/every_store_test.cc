@@ -114,12 +114,15 @@ std::vector<Scene> scenes() {
                        Engine* const engine = stage.open_for_good();
                        const auto lock = ask(*engine, {hierlock::shared("u1/a1")}, 1s);
                        cue.arm();
-                       const spi::Plan more{Target("u2/a1/r1")};
+                       const Target more_target("u2/a1/r1");
+                       const spi::Plan more(more_target);
                        const auto two = engine->extend(*lock, {.plan = more, .no_wait = true});
-                       const spi::Plan stronger{Target("u1/a1")};
+                       const Target stronger_target("u1/a1");
+                       const spi::Plan stronger(stronger_target);
                        const auto three = engine->extend(*two, {.plan = stronger, .no_wait = true});
                        // In the way: what was added is taken back.
-                       const spi::Plan busy{Target("u3")};
+                       const Target busy_target("u3");
+                       const spi::Plan busy(busy_target);
                        if (engine->extend(*three, {.plan = busy, .no_wait = true})) throw std::runtime_error("granted");
                        engine->release(*three);
                      },
