@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -37,7 +38,7 @@ constexpr const char* usage = R"(usage: storm [OPTION...]
   --stops PERCENT   how often somebody is stopped for a while, in relation to kills (default: 10)
   --pause MS        between two kills, on average (default: 10)
   --quiet-kills N   kills of the second phase, which measures how long others wait for a dead holder (default: 1000)
-  --max-locks N     room in the table (default: 4000)
+  --max-locks N     room in the table (default: 4000, for more workers more)
   --keep            leave the files where they are
   --break WHAT      make a fault, to see it reported: unlocked-write, late-write, unlocked-entry, extra-slot,
                     stale-fence, hang, crash, leftover, leak, slow
@@ -233,6 +234,8 @@ int run_with(int argc, char** argv) {
       mistake("unknown option: " + std::string(option));
     }
   }
+  if (options.max_locks == 0)
+    options.max_locks = static_cast<std::uint32_t>(std::max<std::size_t>(4000, 400 * options.workers));
   (void)interrupted();  // from here on signals are answered by ending in order
   if (!self_test) return run(options);
   bool all = true;

@@ -43,7 +43,7 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-// Row of a waiter: `state` says how far it is, `doomed_at` when it was granted what it waited for.
+// Row of a waiter: `state` says how far it is, `state_since` when it was granted what it waited for.
 void wait_when_told(const Witness& witness, const std::string& url, std::size_t me, int orders) {
   Row& row = witness.row(me);
   hierlock::OpenOptions options;
@@ -54,7 +54,7 @@ void wait_when_told(const Witness& witness, const std::string& url, std::size_t 
   for (unsigned char number = 0; read(orders, &number, 1) == 1;) {
     row.state.store(State::acquiring);
     hierlock::Lock lock = locker.acquire(cases()[number % cases().size()].wanted);
-    row.doomed_at.store(now_ns());
+    row.state_since.store(now_ns());
     lock.release();
     row.state.store(State::idle);
   }
@@ -140,7 +140,7 @@ void measure_deaths(const Witness& witness, const Options& options, const std::s
       eventually([&] { return row.state.load() == State::holding; });
     }
     for (std::size_t i = 0; i < count; ++i) {
-      witness.row(i).doomed_at.store(0);
+      witness.row(i).state_since.store(0);
       witness.row(i).state.store(State::acquiring);
       if (write(orders[i], &number, 1) != 1) witness.violation("a waiter is gone");
     }
@@ -154,7 +154,7 @@ void measure_deaths(const Witness& witness, const Options& options, const std::s
     const std::int64_t start_at = now_ns();
     kill(victim, SIGKILL);
     reap(std::exchange(victim, -1));
-    const auto granted = [&](std::size_t i) { return witness.row(i).doomed_at.load(); };
+    const auto granted = [&](std::size_t i) { return witness.row(i).state_since.load(); };
     const auto anybody = [&] {
       for (std::size_t i = 0; i < count; ++i) {
         if (granted(i) != 0) return true;

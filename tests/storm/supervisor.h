@@ -26,7 +26,7 @@ struct Options {
   unsigned stops = 10;            // of a hundred kills, how many are accompanied by a SIGSTOP for a while
   double pause_ms = 10;           // between two kills, on average
   std::uint64_t quiet_kills = 0;  // of the second phase
-  std::uint32_t max_locks = 4000;
+  std::uint32_t max_locks = 0;    // 0: as many as the workers need, and few enough to run out of nodes
   Break fault = Break::nothing;
   bool keep = false;  // the files
 };

@@ -134,7 +134,7 @@ bool Testimony::excused(std::size_t other, std::uint64_t extend, std::uint64_t s
     if (doomed > incarnation_of(seen)) return true;
     const std::uint64_t now = its.extend.load();
     if (its.extend_lost.load() >= (extend | 1)) return true;
-    if (doomed == incarnation_of(seen)) return its.doomed_at.load() <= inside.granted_at || now % 2 != 0;
+    if (doomed == incarnation_of(seen)) return its.doomed_at[doomed % 4].load() <= inside.granted_at || now % 2 != 0;
     if (now % 2 == 0 || now_ns() > until) return false;
     nap();
   }

@@ -78,8 +78,8 @@ constexpr Modes conflicts_with(Modes modes) {
 struct alignas(64) Row {
   Word<std::uint32_t> incarnation;  // how often this worker was started
   Word<std::int32_t> pid;
-  Word<std::uint32_t> doomed;  // the incarnation that the supervisor kills, or has killed
-  Word<std::int64_t> doomed_at;
+  Word<std::uint32_t> doomed;       // the incarnation that the supervisor kills, or has killed
+  Word<std::int64_t> doomed_at[4];  // when it said so, of the last few incarnations
   Word<State> state;
   Word<std::int64_t> state_since;
   Word<std::uint64_t> moves;        // how often it came and went

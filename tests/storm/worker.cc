@@ -31,7 +31,6 @@ using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
 constexpr nanoseconds late_bound = std::chrono::seconds(5 * slowness);  // after a timeout, on a crowded machine
-constexpr unsigned scratch_leaves = 3000;  // for each account: more in all than the table has nodes
 
 // Releases what it is given: another thread, another lane of the table.
 class Releaser {
@@ -144,7 +143,7 @@ class Worker {
     const auto place = static_cast<int>(below(static_cast<unsigned>(places().size())));
     const Place& p = places()[static_cast<std::size_t>(place)];
     if (p.above.size() == 1 && chance(60)) {  // a leaf of its own below an account: nodes come and go
-      return {p.text + "/x" + std::to_string(below(scratch_leaves)), place, true};
+      return {p.text + "/x" + std::to_string(below(setting_.scratch)), place, true};
     }
     if (p.parent < 0 && p.slots == 0 && !p.below.empty() && chance(60)) return any_ask();  // whole users less often
     return {p.shareable() && chance(35) ? shared(p.target) : p.target, place, false};

@@ -28,6 +28,7 @@ struct Setting {
   std::string url;
   std::uint64_t seed = 0;
   std::size_t workers = 16;
+  unsigned scratch = 0;  // leaves below each account that nobody else asks for: more in all than the table has nodes
   Break fault = Break::nothing;
 };
 
