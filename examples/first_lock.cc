@@ -8,7 +8,7 @@ using namespace std::chrono_literals;
 void ship(const char* order, long long fence) { std::printf("%s, fence %lld\n", order, fence); }
 
 int main() {
-  auto locker = hierlock::open("memory:");
+  auto locker = hierlock::open("shm:");  // the processes of this user on this machine; memory: for this one alone
   {
     auto lock = locker.acquire("u1/a1/r1");  // user u1, account a1, resource r1: waits, or throws
     ship("order 17", lock.fence());          // a number that only rises: refuse what comes with a lower one

@@ -62,7 +62,8 @@ class Lock {
   // one. Throws Error(lost) unless held().
   std::int64_t fence() const;
 
-  // True while the lock is certainly held; without I/O (B4).
+  // True while the lock is certainly held; without I/O (B4). On shm: it asks the kernel, at most four times a second,
+  // whether the table's file is still there.
   bool held() const noexcept;
   explicit operator bool() const noexcept { return held(); }
 

@@ -103,11 +103,17 @@ class Locker {
 };
 
 // Opens a store by its URL.
+//   shm:                    the processes of this user on this machine: /dev/shm/hierlock-UID
+//   shm:NAME                another table of theirs: /dev/shm/hierlock-UID.NAME
+//   shm:///folder/file      a file of one's choice, on a local filesystem
+//       ?mode=0660          who may use it: 0600 (the default), 0660, 0666
+//       ?max_locks=N        room for about N locks at once (default 1,000,000); the one who creates the table decides
 //   memory:                 inside this process; each open() is a lock table of its own
-//   memory:?max_locks=N     with room for about N locks at once (default 16,000,000) on paths of three levels; deeper
-//   paths
-//                           and ids of more than 70 bytes take more of it. When there is no more room: `exhausted`
-// Throws invalid_argument for a malformed URL or an unknown option, unsupported for a store that is not there.
+//       ?max_locks=N        (default 16,000,000)
+// max_locks counts locks on paths of three levels; deeper paths and ids of more than 70 bytes take more of it. When
+// there is no more room: `exhausted`. docs/shm.md says who shares a table and what can go wrong. Throws
+// invalid_argument for a malformed URL or an unknown option, unsupported for a store that is not there, incompatible,
+// denied, unavailable, exhausted or unsafe_topology for a file that cannot be used.
 Locker open(std::string_view url, OpenOptions options = {});
 
 }  // namespace hierlock

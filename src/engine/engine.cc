@@ -477,6 +477,7 @@ void Engine::release(const spi::Grant& grant) noexcept {
 }
 
 bool Engine::held(const spi::Grant& grant) noexcept {
+  if (table_.shared() && coarse_time() - table_.last_look() >= look_for_loss_interval) table_.look_for_loss();
   return table_.record_state_word(grant_record(grant)) ==
              record_word(static_cast<std::uint32_t>(grant.id >> 32), RecordState::held) &&
          !(table_.shared() && table_.lost());

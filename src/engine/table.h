@@ -1,31 +1,29 @@
 // Table: the lock table. It grants, queues and gives back, one node at a time, and never sleeps: waiting is engine.h's.
 //
-// THE PROTOCOL (invariants I1 to I6; the comments in table.cc name them)
+// THE PROTOCOL (invariants I1 to I7; the comments in table.cc name them)
 //
-// I1 exclusion     For every node: if its word names a record (X), no tally of it counts anybody else, and if some
-// tally
-//                  counts an S, no tally counts another record's IX.
-// I2 handshake     A sharer first counts itself in its lane, then reads the word (a locked instruction between). A
-// writer (or an S against IX) first
-//                  sets `queued` in the word, then reads the lanes. So at least one sees the other. The sharer that
-//                  sees the writer takes its count back and comes again through the latch.
-// I3 mark          A tally of a node is non-zero only while the word is `marked`. The first sharer sets the mark under
-//                  the latch before it counts; only a writer that has found every lane empty, while `queued` keeps the
-//                  fast path shut, clears it.
-// I4 queue         A request is granted exactly when it conflicts with no holder and with no earlier waiter of the
-// node.
-//                  Requests of owners that already hold the node are earlier than all others; one whose owner holds
-//                  the node in a covering mode does not look at the queue. `queued` is set while anybody waits.
-// I5 self-grant    A waiter grants itself, under the latch, when it finds that it may. Others only tell it to look. So
-// a
-//                  grant is never made to somebody who is gone, and a lost wake-up costs time, not correctness.
-// I6 fence         A fence is one more than the highest last_fence of the plan's nodes, read after they were taken. It
-// goes
-//                  into last_fence of the nodes held in X and of the lane, before anything is given back. When an X (or
-//                  the first S) is taken at a node that was shared, last_fence of the node rises to the highest of all
-//                  lanes, after the tallies were seen to be gone: so it is not below the fence of any earlier lock
-//                  further down. The first last_fence is the wall clock in nanoseconds, and a chain of locks that each
-//                  wait for the one before is slower than one a nanosecond: so a later table starts higher.
+// I1 exclusion   For every node: if its word names a record (X), no tally of it counts anybody else, and if some tally
+//                counts an S, no tally counts another record's IX.
+// I2 handshake   A sharer first counts itself in its lane, then reads the word (a locked instruction between). A writer
+//                (or an S against IX) first sets `queued` in the word, then reads the lanes. So at least one sees the
+//                other. The sharer that sees the writer takes its count back and comes again through the latch.
+// I3 mark        A tally of a node is non-zero only while the word is `marked`. The first sharer sets the mark under
+// the
+//                latch before it counts; only a writer that has found every lane empty, while `queued` keeps the fast
+//                path shut, clears it.
+// I4 queue       A request is granted exactly when it conflicts with no holder and with no earlier waiter of the node.
+//                Requests of owners that already hold the node are earlier than all others; one whose owner holds the
+//                node in a covering mode does not look at the queue. `queued` is set while anybody waits.
+// I5 self-grant  A waiter grants itself, under the latch, when it finds that it may. Others only tell it to look. So a
+//                grant is never made to somebody who is gone, and a lost wake-up costs time, not correctness.
+// I6 fence       A fence is one more than the highest last_fence of the plan's nodes, read after they were taken. It
+//                goes into last_fence of the nodes held in X and of the lane, before anything is given back. When an X
+//                (or the first S) is taken at a node that was shared, last_fence of the node rises to the highest of
+//                all lanes, after the tallies were seen to be gone: so it is not below the fence of any earlier lock
+//                further down. The first last_fence is the wall clock in nanoseconds, and a chain of locks that each
+//                wait for the one before is slower than one a nanosecond: so a later table starts higher.
+// I7 death       Whatever a process adds names it (its records, lanes, waiters, latches, chunks), and counts only while
+//                its slot says `live`. So its death is one compare-and-swap on that slot; see processes.h, recovery.cc.
 //
 // Unguarded reads of a node that is being reused see a mixture; the generation in the word, read before and compared
 // after, throws such a mixture away.

@@ -1,4 +1,4 @@
-// Embedded: the stores that need no server. memory: lives in this process.
+// Embedded: the stores that need no server. memory: lives in this process, shm: in a file that processes share.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace hierlock::embedded {
 
 // memory:, memory:?max_locks=N. Throws Error(invalid_argument).
 std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners);
-// shm: shared by the processes of this machine
+// shm:, shm:NAME, shm:///folder/file, ?mode=0660, ?max_locks=N. Throws Error.
 std::unique_ptr<spi::Backend> open_shm(const spi::Url& url, Owners owners);
 
 }  // namespace hierlock::embedded
