@@ -41,10 +41,13 @@ void unlock_byte(int file, std::uint32_t slot) noexcept {
   fcntl(file, F_OFD_SETLK, &lock);
 }
 
-std::uint64_t own_pid_namespace() noexcept {
-  struct stat status {};
-  if (stat("/proc/self/ns/pid", &status) != 0) return 0;
-  return static_cast<std::uint64_t>(status.st_ino) << 8 ^ status.st_dev;
+// Where ids and start times mean what they mean here: start times are shown in the reader's time namespace.
+std::uint64_t own_namespace() noexcept {
+  struct stat pid {};
+  struct stat time {};
+  if (stat("/proc/self/ns/pid", &pid) != 0) return 0;
+  if (stat("/proc/self/ns/time", &time) != 0) time.st_ino = 0;  // an older kernel has one only
+  return static_cast<std::uint64_t>(pid.st_ino) << 32 ^ static_cast<std::uint64_t>(time.st_ino);
 }
 
 struct ProcessLook {
@@ -134,6 +137,8 @@ bool Processes::begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file) n
   slots_ = slots;
   used_ = used;
   file_ = file;
+  struct stat status {};
+  if (fstat(file, &status) == 0) inode_ = status.st_ino;
   for (std::uint32_t index = 1; index < process_count; ++index) {
     if (state(index) != ProcessState::free) continue;
     // The byte first: a slot that says live has its byte locked, or its process is dead.
@@ -159,7 +164,8 @@ void Processes::introduce(ProcessSlot& slot) noexcept {
   slot.common_lane.set(0);
   slot.pid.set(getpid());
   const ProcessLook self = look_at(getpid());
-  slot.pid_namespace.set(self.there ? own_pid_namespace() : 0);
+  namespace_ = self.there ? own_namespace() : 0;
+  slot.pid_namespace.set(namespace_);
   slot.started.set(self.started);
   std::array<char, ProcessSlot::command_words * 8> text{};
   const int file = ::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -198,10 +204,11 @@ bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
   struct flock lock = byte_of(index, F_WRLCK);
   if (fcntl(file_, F_OFD_GETLK, &lock) != 0) return false;
   bool gone = lock.l_type == F_UNLCK;
-  if (!gone && other.lifeline.acquire() == 0 && other.pid_namespace.acquire() != 0) {
-    static const std::uint64_t here = own_pid_namespace();
-    const int pid = other.pid.acquire();
-    if (other.pid_namespace.acquire() == here && pid > 0) {
+  const int pid = other.pid.acquire();
+  if (namespace_ != 0 && other.pid_namespace.acquire() == namespace_ && pid > 0 && other.word.ordered() == word) {
+    if (gone) {
+      gone = !has_table_mapped(pid);
+    } else if (other.lifeline.acquire() == 0) {
       gone = kill(pid, 0) != 0 && errno == ESRCH;
       if (!gone && thorough) {
         const ProcessLook look = look_at(pid);
@@ -214,6 +221,35 @@ bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
   if (!gone) return false;
   other.word.cas(word, word_of(ProcessState::dead, static_cast<ProcessRef>(word)));  // unless somebody else did
   return state(index) == ProcessState::dead;
+}
+
+// As far as this process may know; of another user's it may not.
+bool Processes::has_table_mapped(int pid) const noexcept {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/maps", pid);
+  const int maps = ::open(path.data(), O_RDONLY | O_CLOEXEC);
+  if (maps < 0) return false;
+  // address perms offset device inode path: the fifth word of a line.
+  bool found = false;
+  std::array<char, 4096> text;
+  unsigned word = 0;
+  std::uint64_t number = 0;
+  for (ssize_t size = 0; !found && (size = read(maps, text.data(), text.size())) > 0;) {
+    for (ssize_t i = 0; i < size && !found; ++i) {
+      const char c = text[static_cast<std::size_t>(i)];
+      if (c == '\n') {
+        word = 0;
+        number = 0;
+      } else if (c == ' ') {
+        found = word == 4 && number == inode_;
+        ++word;
+      } else if (word == 4 && c >= '0' && c <= '9') {
+        number = number * 10 + static_cast<std::uint64_t>(c - '0');
+      }
+    }
+  }
+  close(maps);
+  return found;
 }
 
 void Processes::mark_dead(ProcessRef ref) noexcept {

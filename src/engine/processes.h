@@ -6,9 +6,13 @@
 // counts any more: not its lanes' tallies, not the nodes its records hold, not its waiters, not its latches. All that
 // follows is collecting garbage (recovery.cc), which anybody may do, any number of times, and be killed doing.
 //
-// The byte alone decides, with one exception: a child made by fork() without exec inherits the lock. So a process whose
-// byte is locked, but whose id is gone or was given to another, is dead too; asked only within one pid namespace, and
-// not if it gave its lifeline away (Locker::lifeline), because then a child is meant to keep the locks.
+// The byte decides, with two exceptions, both asked only within one pid namespace:
+// - A child made by fork() without exec inherits the lock. So a process whose byte is locked, but whose id is gone or
+//   was given to another, is dead too; but not if it gave its lifeline away (Locker::lifeline), because then a child is
+//   meant to keep the locks.
+// - A process may close the descriptor by accident (a daemon that closes all it does not know). It is not dead while it
+//   has the table mapped: a lock that stays too long is better than one that two hold. It finds its locks lost, and
+//   lets go of them when it ends.
 #pragma once
 
 #include <cstdint>
@@ -82,11 +86,14 @@ class Processes {
   }
   static constexpr std::uint64_t live_word(ProcessRef ref) { return word_of(ProcessState::live, ref); }
   void introduce(ProcessSlot& slot) noexcept;
+  bool has_table_mapped(int pid) const noexcept;
 
   ProcessSlot* slots_ = nullptr;
   Cell<std::uint32_t>* used_ = nullptr;
   int file_ = -1;
   ProcessRef self_ = 0;
+  std::uint64_t namespace_ = 0;  // where process ids and start times mean the same as here; 0: not known
+  std::uint64_t inode_ = 0;      // of the table
 };
 
 }  // namespace hierlock::engine

@@ -7,10 +7,9 @@
 // I2 handshake   A sharer first counts itself in its lane, then reads the word (a locked instruction between). A writer
 //                (or an S against IX) first sets `queued` in the word, then reads the lanes. So at least one sees the
 //                other. The sharer that sees the writer takes its count back and comes again through the latch.
-// I3 mark        A tally of a node is non-zero only while the word is `marked`. The first sharer sets the mark under
-// the
-//                latch before it counts; only a writer that has found every lane empty, while `queued` keeps the fast
-//                path shut, clears it.
+// I3 mark        A tally of a node is non-zero only while the word is `marked`. The first sharer sets the mark, under
+//                the latch, before it counts; only a writer that has found every lane empty, while `queued` keeps the
+//                fast path shut, clears it.
 // I4 queue       A request is granted exactly when it conflicts with no holder and with no earlier waiter of the node.
 //                Requests of owners that already hold the node are earlier than all others; one whose owner holds the
 //                node in a covering mode does not look at the queue. `queued` is set while anybody waits.
