@@ -9,6 +9,7 @@
  *   PLAN0...     which plans process 0... chooses from, see below        ROUNDS how many locks each takes in turn
  *   LANES        lanes a process has (1 or 2)                            DEATHS how many are killed
  *   GIVES_UP     bits: which processes may give up a wait                NO_TIMEOUT a waiter sleeps until it is told
+ *   LEAVES       who ends gives its slot back                            VICTIMS  bits: who may be killed
  *   JANITOR_NOW  the janitor works beside the others, not only at the end
  *   BREAK_...    a mistake, which must be found
  */
@@ -40,6 +41,7 @@
 #define PLAN_S 2
 #define PLAN_X 4
 #define PLAN_PATH 8
+#define PLAN_S_OR_X (PLAN_S | PLAN_X)
 #define PLAN_ANY (PLAN_IX | PLAN_S | PLAN_X)
 #ifndef PLAN0
 #define PLAN0 PLAN_ANY
@@ -325,8 +327,6 @@ inline look_at_queue() {
 #endif
 #ifdef BREAK_SUM_UNVERIFIED
 #define OTHER_NOW(i) false
-#elif defined(BREAK_SUM_VERIFIES_SLOT)
-#define OTHER_NOW(i) ((counted >> (i) & 1 || counted >> (4 + (i)) & 1) && STATE(slot[i]) != LIVE)
 #else
 #define OTHER_NOW(i)                                                                                                   \
   (((counted >> (i) & 1) && slot[i] != WORD(LIVE, 0)) || ((counted >> (4 + (i)) & 1) && slot[i] != WORD(LIVE, 1)))
@@ -451,11 +451,48 @@ inline collect_node() {
   :: else
   fi;
   settle();
-  d_step { unlock(at); at = 0 }
+  atomic { unlock(at); at = 0 }
 }
 
+/* C7, one compare-and-swap: from exactly the word that was seen dead. */
 inline free_slot() {
-  d_step { slot[v] = WORD(FREE, GENERATION(slot[v])); CHANGED }
+  d_step {
+    if
+    :: slot[v] == dead -> slot[v] = WORD(FREE, GENERATION(dead)); CHANGED
+    :: else
+    fi;
+    dead = 0
+  }
+}
+
+inline collect_memory() {
+#ifndef BREAK_LANES_NOT_WIPED
+  do
+  :: d_step {
+       q < NODES * LANES * 2 ->
+       do
+       :: q < NODES * LANES * 2 && TALLY_OF(v, q) == 0 -> q++
+       :: else -> break
+       od;
+       if
+       :: q < NODES * LANES * 2 -> TALLY_OF(v, q) = 0
+       :: else
+       fi
+     }
+  :: atomic { q == NODES * LANES * 2 -> q = 0; break }
+  od;
+#endif
+  if
+  :: d_step { want[v] != 0 -> want[v] = 0 }
+  :: else
+  fi;
+  if
+  :: d_step { held[v] != 0 -> held[v] = 0 }
+  :: else
+  fi;
+#ifndef BREAK_SLOT_FREED_FIRST
+  free_slot()
+#endif
 }
 
 /* C0 one at a time. C1 to C3 see above, for both nodes that the record may name. C4 latches that name it, so that its slot
@@ -464,7 +501,7 @@ inline free_slot() {
 inline collect() {
   lock_collecting;
   if
-  :: STATE(slot[v]) == DEAD ->
+  :: atomic { STATE(slot[v]) == DEAD -> dead = slot[v] };
 #ifdef BREAK_SLOT_FREED_FIRST
      free_slot();
 #endif
@@ -481,33 +518,7 @@ inline collect() {
      :: d_step { at < NODES && !(latch[at] != 0 && SLOT_OF(latch[at]) == v) -> at++ }
      :: atomic { at == NODES -> at = 0; break }
      od;
-#ifndef BREAK_LANES_NOT_WIPED
-     do
-     :: d_step {
-          q < NODES * LANES * 2 ->
-          do
-          :: q < NODES * LANES * 2 && TALLY_OF(v, q) == 0 -> q++
-          :: else -> break
-          od;
-          if
-          :: q < NODES * LANES * 2 -> TALLY_OF(v, q) = 0
-          :: else
-          fi
-        }
-     :: atomic { q == NODES * LANES * 2 -> q = 0; break }
-     od;
-#endif
-     if
-     :: d_step { want[v] != 0 -> want[v] = 0 }
-     :: else
-     fi;
-     if
-     :: d_step { held[v] != 0 -> held[v] = 0 }
-     :: else
-     fi;
-#ifndef BREAK_SLOT_FREED_FIRST
-     free_slot()
-#endif
+     collect_memory()
   :: else
   fi;
   unlock_collecting
@@ -620,7 +631,18 @@ inline enqueue() {
 /* Inside a step: all locals as at the beginning, so that states that differ in nothing else are one. */
 inline forget() {
   me = 0; generation = 0; plan = 0; at = 0; mode = 0; ix = 0; s = 0; j = 0; counted = 0; need = 0; i = 0; k = 0; w = 0;
-  o = 0; q = 0; v = 0; blocked = false; mine = false; round = 0
+  o = 0; q = 0; v = 0; dead = 0; back = 0; blocked = false; mine = false; round = 0
+}
+
+/* The end. With LEAVES it says so itself: V1 the slot is dead, as if it had been killed; the others collect. V2 the byte. */
+inline leave() {
+#ifdef LEAVES
+  break
+#else
+  ended[id] = true;
+  forget();
+  break
+#endif
 }
 
 /* --- a process ------------------------------------------------------------------------------------------------------*/
@@ -629,7 +651,7 @@ proctype Process(byte id) {
   byte me, generation;          /* its slot, and how often that was used before */
   byte round, plan, at, mode;   /* `at`: the node being taken or given back, `mode`: how */
   byte ix, s, j, counted, need; /* adding up */
-  byte i, k, w, o, q, v;        /* passing */
+  byte i, k, w, o, q, v, dead, back; /* passing */
   bool blocked, mine;
   {
 #if LATE
@@ -640,6 +662,9 @@ end_no_slot:
        if
        :: d_step { STATE(slot[0]) == FREE && !alive[0] -> me = 0; alive[0] = true }
        :: d_step { STATE(slot[1]) == FREE && !alive[1] -> me = 1; alive[1] = true }
+#if SLOTS > 2
+       :: d_step { STATE(slot[2]) == FREE && !alive[2] -> me = 2; alive[2] = true }
+#endif
        fi;
        d_step { slot_of_actor[id] = me; generation = 1; slot[me] = WORD(LIVE, 1) }
     fi;
@@ -776,9 +801,9 @@ settling:
     if
     :: signalled[me] -> goto latched
 #ifndef NO_TIMEOUT
-    :: atomic { (looked >> me & 1) == 0 -> looked = looked | 1 << me; q = at; at = 0 };
+    :: atomic { (looked >> me & 1) == 0 -> looked = looked | 1 << me; back = at; at = 0 };
        watch();
-       atomic { at = q; q = 0; goto latched }
+       atomic { at = back; back = 0; goto latched }
 #endif
     :: atomic { (GIVES_UP >> id & 1) -> skip }
     fi;
@@ -800,6 +825,9 @@ have:
     /* H1 write down what is held, H2 then nothing is wanted. */
     write_record(held, at + 1)
     write_record(want, 0)
+#ifdef BREAK_RECORD_CLEARED_FIRST
+    write_record(held, 0)
+#endif
     if
 #if NODES == 2
     :: atomic { plan == PLAN_PATH && at == 0 -> at = 1; mode = X; goto take }
@@ -821,10 +849,18 @@ nothing:
       mode = 0;
       if
       :: round < ROUNDS
-      :: else -> ended[id] = true; forget(); break
+      :: else -> leave()
       fi
     }
-    od
+    od;
+#ifdef LEAVES
+    atomic { slot[me] = WORD(DEAD, generation); CHANGED };
+#ifdef BREAK_LEAVER_COLLECTS
+    d_step { v = me; dead = slot[me] };
+    collect_memory();
+#endif
+    d_step { alive[me] = false; ended[id] = true; forget() }
+#endif
   } unless {
     d_step { gone[id] -> forget() }
   }
@@ -857,18 +893,21 @@ end_nobody_left:
 
 /* When all is quiet, everything is collected, and nothing is left of the dead or of anybody. */
 #define QUIET(a) (gone[a] || ended[a])
-#if ACTORS == 2
-#define ALL_QUIET (QUIET(0) && QUIET(1))
-#elif LATE
-#define ALL_QUIET (QUIET(0) && QUIET(1) && (ended[2] || slot_of_actor[2] == SLOTS))
+#if SLOTS == 2
+#define FIRST_QUIET (QUIET(0) && QUIET(1))
 #else
-#define ALL_QUIET (QUIET(0) && QUIET(1) && QUIET(2))
+#define FIRST_QUIET (QUIET(0) && QUIET(1) && QUIET(2))
+#endif
+#if LATE
+#define ALL_QUIET (FIRST_QUIET && ended[SLOTS])
+#else
+#define ALL_QUIET FIRST_QUIET
 #endif
 #define JANITOR_LOOKS (!NOBODY_TO_COLLECT)
 
 proctype Janitor() {
   byte me, generation, at;
-  byte ix, s, j, counted, need, i, k, w, o, q, v;
+  byte ix, s, j, counted, need, i, k, w, o, q, v, dead;
   byte mode; bool blocked; /* not used */
   me = JANITOR;
 end_not_quiet:
