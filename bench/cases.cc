@@ -439,9 +439,20 @@ void exec(Session& session) {
     if (flock_again.run_quietly() != 1) throw std::runtime_error("flock: self-check: a lock was given to two");
   });
   const Program ours({*tool, "exec", "--on", url, "u1/a1/r1", "--", "true"}), flock({*flock_path, file, "true"});
+  // Run by run in turns: a run is long enough for the machine to change between two of them.
   const std::size_t runs = session.quick() ? 11 : 41;
-  session.measure(
-      "exec", {{"ours", [&] { return ours.median_time(runs); }}, {"flock", [&] { return flock.median_time(runs); }}});
+  std::pair<double, double> medians;
+  std::size_t asked = 0;
+  const auto round = [&] {
+    if (asked++ % 2 != 0) return medians;
+    std::vector<double> our_times, flock_times;
+    for (std::size_t i = 0; i < runs; ++i) {
+      our_times.push_back(ours.time());
+      flock_times.push_back(flock.time());
+    }
+    return medians = {summarize(our_times).median, summarize(flock_times).median};
+  };
+  session.measure("exec", {{"ours", [&] { return round().first; }}, {"flock", [&] { return round().second; }}});
 }
 
 }  // namespace

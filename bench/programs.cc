@@ -13,7 +13,6 @@
 #include <string_view>
 
 #include "measure.h"
-#include "statistics.h"
 
 namespace bench {
 
@@ -60,15 +59,12 @@ int Program::run_quietly() const {
   return code;
 }
 
-double Program::median_time(std::size_t runs) const {
-  std::vector<double> times;
-  for (std::size_t i = 0; i < runs; ++i) {
-    const Clock::time_point begin = Clock::now();
-    const int code = run();
-    times.push_back(nanoseconds(Clock::now() - begin));
-    if (code != 0) throw std::runtime_error(words_[0] + " ended with exit code " + std::to_string(code));
-  }
-  return summarize(std::move(times)).median;
+double Program::time() const {
+  const Clock::time_point begin = Clock::now();
+  const int code = run();
+  const double taken = nanoseconds(Clock::now() - begin);
+  if (code != 0) throw std::runtime_error(words_[0] + " ended with exit code " + std::to_string(code));
+  return taken;
 }
 
 FileLock::FileLock(const std::string& path) : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {

@@ -3,7 +3,6 @@
 
 #include <spawn.h>
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,8 +24,8 @@ class Program {
   int run() const { return run(nullptr); }
   // The same without what it says on stderr.
   int run_quietly() const;
-  // The median of the wall-clock time of so many runs, one after the other, in nanoseconds. Throws if one fails.
-  double median_time(std::size_t runs) const;
+  // The wall-clock time of a run, in nanoseconds. Throws if it fails.
+  double time() const;
 
  private:
   int run(const posix_spawn_file_actions_t* actions) const;
