@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "faults.h"
 
@@ -124,6 +125,11 @@ class Family {
   std::string complaints_;
 };
 
+std::string command_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
 class ForkFaults : public Faults {
  protected:
   void the_death_of_a_parent_is_noticed_while_its_child_lives(Birth birth) {
@@ -207,6 +213,34 @@ TEST_P(ForkFaults, the_number_of_a_dead_parent_that_is_used_again_hides_nothing)
   granted_after(asked, [&] { process("waiter").go_on(); });
   granted(asked);
   EXPECT_TRUE(family.child_lives());
+}
+
+// A program that starts itself anew keeps its number and the time it began; what it held, it does not hold any more.
+TEST_P(ForkFaults, a_process_that_execs_gives_back_what_it_held_though_it_opens_the_table_again) {  // B5
+  const std::string url = (locker(), table().url());
+  int report[2], leash[2];
+  ASSERT_EQ(::pipe2(report, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(leash, O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Locker own = open(url);
+    const Lock lock = own.acquire("u1/a1", {.note = "before exec"});
+    (void)!::write(report[1], "h", 1);
+    if (::dup2(leash[0], STDIN_FILENO) >= 0 && ::dup2(::open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO) >= 0) {
+      ::execl(HIERLOCK_HOLDER, HIERLOCK_HOLDER, url.c_str(), nullptr);
+    }
+    ::_exit(127);
+  }
+  ::close(leash[0]);
+  ::close(report[1]);
+  char held = 0;
+  EXPECT_EQ(::read(report[0], &held, 1), 1) << "it did not get the lock";
+  ::close(report[0]);
+  EXPECT_TRUE(eventually([&] { return command_of(child).find("hierlock_holder") != std::string::npos; }));
+  const Outcome outcome = result(party("other").acquire("u1", {.timeout = patience / 2}));
+  EXPECT_TRUE(outcome.granted()) << outcome << "\n" << state();
+  ::close(leash[1]);
+  EXPECT_EQ(reap(child), 0);
 }
 
 HIERLOCK_ON_SHM(ForkFaults);
