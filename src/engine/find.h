@@ -49,8 +49,9 @@ inline Index Table::find(const IndexView& index, const Key& key, Index parent, s
     if (entry == 0) return none;
     if ((entry ^ key.hash) >> 32 != 0) continue;
     const auto node = static_cast<Index>(entry);
-    word = node_at(node).word.acquire();  // before the comparison: its generation vouches for what was compared
-    if ((word & word::unused) == 0 && matches(node_at(node), key, parent)) return node;
+    const Node& found = node_at(node);
+    word = found.word.acquire();  // before the comparison: its generation vouches for what was compared
+    if ((word & word::unused) == 0 && matches(found, key, parent)) return node;
   }
   return none;
 }

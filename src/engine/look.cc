@@ -9,7 +9,7 @@ namespace hierlock::engine {
 
 Table::PartyCopy Table::copy_party(Index owner, Index record) const {
   const std::uint32_t slot = slot_of(owner_at(owner).process.acquire());
-  return {owner_identity(owner), owner_text(owner), read_text(record_at(record).note.acquire()),
+  return {owner_identity(owner), owner_name(owner), read_text(record_at(record).note.acquire()),
           processes_.slot(slot).pid.acquire(), processes_.command(slot)};
 }
 
@@ -143,12 +143,18 @@ std::string Table::record_text(Index record) const {
   return text;
 }
 
-std::string Table::owner_text(Index owner) const {
+std::string Table::owner_name(Index owner) const {
   const OwnerSlot& slot = owner_at(owner);
   std::string name = read_text(slot.name.acquire());
   if (!name.empty()) return name;
   if (owner_kind(owner) == OwnerKind::handle) return "handle " + std::to_string(owner);
   return "thread " + std::to_string(slot.thread.acquire());
+}
+
+std::string Table::owner_text(Index owner) const {
+  const ProcessRef process = owner_at(owner).process.acquire();
+  if (process == processes_.self()) return owner_name(owner);
+  return owner_name(owner) + " of process " + std::to_string(processes_.slot(slot_of(process)).pid.acquire());
 }
 
 std::uint64_t Table::owner_identity(Index owner) const {

@@ -260,11 +260,12 @@ Index Table::take_record(Index owner) {
   Index record = slot.returned.acquire();
   while (record != none && !slot.returned.cas(record, record_at(record).next_free.relaxed())) {
   }
-  if (record != none) return record;
+  // From here on it is a number of ours: those who get it need not check it again.
+  if (record != none) return record < capacity_.records ? record : none;
   if (!guard.owns_lock()) guard.lock();
   record = take_entry(own_records_, header_->records, at_.records,
                       [](const Table& t, Index i) -> Cell<Index>& { return t.record_at(i).next_free; });
-  if (record == none) return none;
+  if (record == none || record >= capacity_.records) return none;
   record_at(record).owner.set(owner);
   record_at(record).process.set(processes_.self());
   Index head = slot.records.relaxed();

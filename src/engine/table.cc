@@ -229,12 +229,12 @@ inline bool Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode
 // instruction is the "between" of I2 for the whole path.
 std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint32_t lane) noexcept {
   struct Level {
-    Index index;
+    const Node* node;
     std::uint64_t word;
     Cell<std::uint64_t>* mine;
   };
   std::array<Level, max_depth> above;
-  Record& record = record_at(index);
+  Record& record = records_[index];
   const std::uint32_t generation = record_generation(record.word.relaxed()) + 1;
   record.mode.set(static_cast<std::uint32_t>(Mode::IS));
   record.word.set(record_word(generation, RecordState::taking));
@@ -251,9 +251,10 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
     const Index node = find(
         all, {chain.hashes[counted], chain.segment(counted), static_cast<unsigned>(counted), chain.space}, parent, w);
     if (node == none || !gate.lets_in(w)) break;
-    Cell<std::uint64_t>& mine = tally_of(lane, node_at(node).tally.acquire()).intents;
+    const Node& ancestor = node_at(node);
+    Cell<std::uint64_t>& mine = tally_of(lane, ancestor.tally.acquire()).intents;
     mine.set(mine.relaxed() + unit);
-    above[counted] = {node, w, &mine};
+    above[counted] = {&ancestor, w, &mine};
     parent = node;
   }
   if (counted == last) {
@@ -278,11 +279,11 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
       std::int64_t floor = node.last_fence.acquire();
       bool open = true;
       for (std::size_t i = 0; i < last; ++i) {
-        const Node& ancestor = node_at(above[i].index);
+        const Node& ancestor = *above[i].node;
         open = gate.still_lets_in(ancestor.word.ordered(), above[i].word) && open;
         floor = std::max(floor, ancestor.last_fence.acquire());
       }
-      if (open && processes_.live(processes_.self())) {
+      if (open && (processes_.alone() || processes_.live(processes_.self()))) {
         const std::int64_t fence = floor + 1;  // I6
         if (chain.mode == Mode::X) node.last_fence.set(fence);
         note_fence(lane, fence);
@@ -301,7 +302,7 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
   record.word.exchange(record_word(generation, RecordState::free));
   barrier_after_locked();
   for (std::size_t i = 0; i < counted; ++i) {
-    if ((node_at(above[i].index).word.ordered() & word::queued) != 0) tell_queue(above[i].index);
+    if ((above[i].node->word.ordered() & word::queued) != 0) tell_queue(static_cast<Index>(above[i].node - nodes_));
   }
   return 0;
 }
@@ -606,36 +607,36 @@ bool Table::weaken(Index index, Index record, std::uint32_t lane, Mode from, Mod
 }
 
 void Table::release(Index index, std::uint32_t lane) noexcept {
-  Record& record = record_at(index);
+  Record& record = records_[index];
   const Index target = record.node.relaxed();
   // An operator may break the lock at this moment (break_record). Whoever changes the word of the record gives back
   // what is counted; a lock on one node in X needs no such decision, because there the node's word decides.
-  const bool one_word =
-      record.steps.relaxed() == none && node_mode(record) == Mode::X && !is_slots(node_at(record.node.relaxed()));
+  const bool many = record.steps.relaxed() != none;
+  const Mode mode = node_mode(record);
   std::uint64_t w = record.word.acquire();
-  if (!one_word && record_state(w) == RecordState::held) {
-    record.word.cas(w, record_word(record_generation(w), RecordState::taking));
+  const std::uint32_t generation = record_generation(w);
+  if ((many || mode != Mode::X || is_slots(node_at(target))) && record_state(w) == RecordState::held) {
+    record.word.cas(w, record_word(generation, RecordState::taking));
   }
-  const bool broken = record_state(record.word.acquire()) == RecordState::broken;
+  const bool broken = record_state(w) == RecordState::broken;
   if (broken) clear_own_words(index);  // whoever broke it may have died before it did
-  if (broken || record.steps.relaxed() != none) {
-    any_hold(record, [&](Index node, Mode mode, bool) {
-      give_back(node, index, mode, lane);
+  if (broken || many) {
+    any_hold(record, [&](Index node, Mode held, bool) {
+      give_back(node, index, held, lane);
       return false;
     });
     free_blocks(record.steps.exchange(none));
   } else if (target != none) {
     // As in take_at_once: the target's locked instruction stands between giving back the ancestors and looking at them.
-    const Mode mode = node_mode(record);
     const Mode intent = intention(mode);
-    std::array<Index, max_depth> above;
+    std::array<const Node*, max_depth> above;
     std::size_t count = 0;
-    for (Index node = node_at(target).parent.relaxed(); node != none && count < above.size();
-         node = node_at(node).parent.relaxed()) {
-      above[count++] = node;
+    for (Index node = node_at(target).parent.relaxed(); node != none && count < above.size();) {
+      above[count] = &node_at(node);
+      node = above[count++]->parent.relaxed();
     }
     for (std::size_t i = 0; i < count; ++i) {
-      Cell<std::uint64_t>& mine = tally_of(lane, node_at(above[i]).tally.relaxed()).intents;
+      Cell<std::uint64_t>& mine = tally_of(lane, above[i]->tally.relaxed()).intents;
       if (lane == common_lane_) {
         mine.subtract(Tally::unit(intent));
       } else {
@@ -645,11 +646,11 @@ void Table::release(Index index, std::uint32_t lane) noexcept {
     give_back(target, index, mode, lane);
     barrier_after_locked();
     for (std::size_t i = 0; i < count; ++i) {
-      if ((node_at(above[i]).word.ordered() & word::queued) != 0) tell_queue(above[i]);
+      if ((above[i]->word.ordered() & word::queued) != 0) tell_queue(static_cast<Index>(above[i] - nodes_));
     }
   }
   record.node.set(none);
-  record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::free));
+  record.word.set(record_word(generation, RecordState::free));
   if (record.note.relaxed() != none) free_blocks(record.note.exchange(none));  // after: a held record has its note
 }
 

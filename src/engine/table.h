@@ -157,11 +157,14 @@ class Table {
   // Back to its owner's free records; may be called by anybody.
   void return_record(Index record) noexcept;
   void set_note(Index record, std::string_view note);
-  Index owner_of(Index record) const { return record_at(record).owner.relaxed(); }
+  Index owner_of(Index record) const { return records_[record].owner.relaxed(); }
   OwnerKind owner_kind(Index owner) const { return static_cast<OwnerKind>(owner_at(owner).kind.relaxed()); }
   // A list of free records of the caller's own.
-  Index next_free(Index record) const { return record_at(record).next_free.relaxed(); }
-  void set_next_free(Index record, Index next) { record_at(record).next_free.set(next); }
+  Index next_free(Index record) const {
+    const Index next = records_[record].next_free.relaxed();
+    return next < capacity_.records ? next : none;
+  }
+  void set_next_free(Index record, Index next) { records_[record].next_free.set(next); }
 
   // --- lanes --------------------------------------------------------------------------------------------------------
   // A lane for one thread, or the common one of this process if there is none left.
@@ -187,7 +190,7 @@ class Table {
   // and `cycle` tells.
   Progress give(Index record, Index to, std::string& cycle);
 
-  std::uint64_t record_state_word(Index record) const { return record_at(record).word.acquire(); }
+  std::uint64_t record_state_word(Index record) const { return records_[record].word.acquire(); }
 
   Index node_awaited(Index index) const { return waiter(index).node.relaxed(); }
   // Sleeps until the waiter is told to look again, for at most so long.
@@ -230,7 +233,8 @@ class Table {
   // The owners that a waiter waits for, looked up for it alone.
   std::vector<Index> blockers_of(Index waiter) const;
   std::string node_text(Index node) const;
-  std::string owner_text(Index owner) const;
+  std::string owner_name(Index owner) const;
+  std::string owner_text(Index owner) const;    // the name and, if it is another's, the process
   std::string record_text(Index record) const;  // the targets it was asked for
   std::uint64_t owner_identity(Index owner) const;
   bool nothing_held() const;
