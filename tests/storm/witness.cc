@@ -126,7 +126,7 @@ void Testimony::mark(const Inside& inside, int direction) const {
 
 // A mark that is in the way is no violation if its maker was killed, and killed before we were let in; or if it was
 // inside an extend() that took its lock away. `extend` was read before the mark was.
-bool Testimony::excused(std::size_t other, std::uint64_t extend, std::uint64_t seen, const Inside& inside) const {
+bool Testimony::excused(std::size_t other, std::uint64_t extend, std::uint64_t seen, std::int64_t since) const {
   const Row& its = witness_.row(other);
   const std::int64_t until = now_ns() + 5'000'000'000 * slowness;
   for (;;) {
@@ -134,7 +134,7 @@ bool Testimony::excused(std::size_t other, std::uint64_t extend, std::uint64_t s
     if (doomed > incarnation_of(seen)) return true;
     const std::uint64_t now = its.extend.load();
     if (its.extend_lost.load() >= (extend | 1)) return true;
-    if (doomed == incarnation_of(seen)) return its.doomed_at[doomed % 4].load() <= inside.granted_at || now % 2 != 0;
+    if (doomed == incarnation_of(seen)) return its.doomed_at[doomed % 4].load() <= since || now % 2 != 0;
     if (now % 2 == 0 || now_ns() > until) return false;
     nap();
   }
@@ -154,7 +154,7 @@ void Testimony::look_for_others(const Inside& inside) const {
       const std::uint64_t seen = witness_.row(other).inside[place].load();
       if ((modes_of(seen) & bad) == 0) continue;
       const std::string about = witness_.about(other);
-      if (excused(other, extend, seen, inside)) continue;
+      if (excused(other, extend, seen, inside.since[place])) continue;
       violation("exclusion: not alone in " + places()[place].text + " (" + modes_text(inside.modes[place]) +
                 "), held as " + inside.text() + "\n  there is " + about + ", marked " + modes_text(modes_of(seen)) +
                 " as " + std::to_string(other) + "." + std::to_string(incarnation_of(seen)));
@@ -235,6 +235,7 @@ void Testimony::remember_values(Inside& inside) const {
 }
 
 void Testimony::enter(Inside& inside) const {
+  inside.since.fill(inside.granted_at);
   mark(inside, 1);
   look_for_others(inside);
   look_at_fences(inside);
@@ -266,11 +267,13 @@ void Testimony::extended(Inside& inside, const Inside& more) const {
               inside.text());
   }
   Inside fresh;
-  fresh.granted_at = more.granted_at;
+  fresh.since.fill(more.granted_at);
+  inside.granted_at = more.granted_at;
   fresh.fence = inside.fence = more.fence;
   for (std::size_t place = 0; place < places().size(); ++place) {
     fresh.modes[place] = more.modes[place] & ~inside.modes[place];
     inside.modes[place] |= more.modes[place];
+    if (fresh.modes[place] != 0) inside.since[place] = more.granted_at;
   }
   mark(fresh, 1);
   row_.extend.fetch_add(1);

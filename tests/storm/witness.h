@@ -117,7 +117,8 @@ struct Shared {
 struct Inside {
   std::array<Modes, most_places> modes{};
   std::int64_t fence = 0;
-  std::int64_t granted_at = 0;
+  std::int64_t granted_at = 0;                        // the last of it
+  std::array<std::int64_t, most_places> since{};      // each of it
   std::vector<std::pair<int, std::uint64_t>> values;  // counters that nobody else may change meanwhile
   std::string text() const;
 };
@@ -188,7 +189,7 @@ class Testimony {
   void look_at_slots(std::size_t place, const Inside& inside) const;
   void look_at_fences(const Inside& inside) const;
   void remember_values(Inside& inside) const;
-  bool excused(std::size_t other, std::uint64_t extend, std::uint64_t seen, const Inside& inside) const;
+  bool excused(std::size_t other, std::uint64_t extend, std::uint64_t seen, std::int64_t since) const;
   void begin_step(int place, std::uint64_t from) const;
   void end_step(int place, std::uint64_t from) const;
   void look_at_step(int place, std::uint64_t value) const;
