@@ -1,7 +1,7 @@
 /* The lock protocol of src/engine, for several processes that may be killed between any two instructions.
  *
  * Every step that stands alone below is one load, one store or one compare-and-swap of shared memory, and is named
- * (S1, L1, ...) so that the code can refer to it. `atomic` and `d_step` join such an access with what is local to its
+ * (F1, L1, ...) so that the code can refer to it. `atomic` and `d_step` join such an access with what is local to its
  * process, or with ghosts. What is checked, what is left out and how the steps map to the code: README.md.
  *
  * A configuration is a set of -D options; model/check has them all:
