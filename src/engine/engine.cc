@@ -376,12 +376,12 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
     if (!request.note.empty() && !attempt.extending) table_.set_note(attempt.record, request.note);
     table_.begin(attempt);
     if (table_.shared()) attempt.patience = latch_patience(request.deadline);
-    Progress progress = table_.advance(attempt, !request.no_wait);
+    Progress progress = advance(attempt, !request.no_wait);
     // Somebody who is long dead must not be waited for, nor be the reason not to wait.
-    if (progress == Progress::blocked && table_.recover()) progress = table_.advance(attempt, !request.no_wait);
+    if (progress == Progress::blocked && table_.recover()) progress = advance(attempt, !request.no_wait);
     if (request.no_wait) {
       const Clock::time_point until = Clock::now() + longest_latch;
-      while (progress == Progress::late && Clock::now() < until) progress = table_.advance(attempt, false);
+      while (progress == Progress::late && Clock::now() < until) progress = advance(attempt, false);
     } else if (progress == Progress::blocked || progress == Progress::late) {
       progress = wait(attempt, request);
     }
@@ -397,6 +397,15 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
   }
   give_up(attempt);
   return std::nullopt;
+}
+
+// A cycle through somebody who is dead is none: before it is reported, those who died are looked for.
+Progress Engine::advance(Attempt& attempt, bool queue) {
+  for (;;) {
+    const Progress progress = table_.advance(attempt, queue);
+    if (progress != Progress::deadlock || attempt.closed_by_taking || !table_.recover_now(true)) return progress;
+    attempt.cycle.clear();
+  }
 }
 
 void Engine::give_up(Attempt& attempt) noexcept {
@@ -438,7 +447,7 @@ Progress Engine::wait(Attempt& attempt, const spi::Request& request) {
       table_.recover();
       check_table();
     }
-    const Progress progress = table_.advance(attempt, true);
+    const Progress progress = advance(attempt, true);
     if (progress != Progress::blocked && progress != Progress::late) return progress;
   }
 }
@@ -459,8 +468,10 @@ Error Engine::failure(const Attempt& attempt, Progress progress) const {
                                            " slots, but its present holders count on " +
                                            std::to_string(attempt.slots_there) + ": use the same number everywhere"};
     default:
-      return {ErrorKind::exhausted,
-              "the lock table is full, " + what + " was not locked: release locks, or open with a larger max_locks"};
+      return {ErrorKind::exhausted, "the lock table is full, " + what + " was not locked: release locks, or " +
+                                        (table_.shared() ? "make room where " + table_.path() +
+                                                               " lies, or use one made with a larger max_locks"
+                                                         : "open with a larger max_locks")};
   }
 }
 

@@ -67,6 +67,7 @@ class Engine {
   Party party(Context& context, spi::OwnerId owner);
   void put_back(Index record) noexcept;
   std::optional<spi::Grant> run(Context& context, Attempt& attempt, const spi::Request& request);
+  Progress advance(Attempt& attempt, bool queue);
   Progress wait(Attempt& attempt, const spi::Request& request);
   void give_up(Attempt& attempt) noexcept;
   spi::Grant granted(Context& context, Space space, Index record, std::int64_t fence) noexcept;

@@ -19,9 +19,9 @@ namespace hierlock::engine {
 
 namespace {
 
-// 128 bits that tell one start of the machine from another.
+// 128 bits that tell one start of the machine from another; zeros if it cannot be known.
 std::array<std::uint64_t, 2> boot_id() {
-  std::array<std::uint64_t, 2> id{1, 1};
+  std::array<std::uint64_t, 2> id{0, 0};
   const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
   if (file < 0) return id;
   std::array<char, 64> text{};
@@ -156,11 +156,11 @@ void TableFile::check_rights() const {
                                            "mean nothing to another: use one on a disk or memory of this machine");
   }
   const bool for_others = (options_.mode & 0077) != 0;  // asked for: then it may be anybody's who lets us in
-  if (status.st_uid != geteuid() && geteuid() != 0 && !for_others) {
+  if (status.st_uid != geteuid() && !for_others) {
     refuse(ErrorKind::denied, name + " belongs to user " + std::to_string(status.st_uid) + ", not to you (" +
                                   std::to_string(geteuid()) +
-                                  "): to share a table with a group, both open it with "
-                                  "?mode=0660; otherwise use a name of your own, shm:NAME");
+                                  "): to share a table, or if you mean theirs, "
+                                  "open it with ?mode=0660; otherwise use a name of your own, shm:NAME");
   }
   if ((status.st_mode & 0077 & ~options_.mode) != 0) {
     refuse(ErrorKind::denied,
@@ -200,6 +200,8 @@ void TableFile::read_description() {
 // True if it was taken away.
 bool TableFile::replace_after_restart() {
   const auto now = boot_id();
+  const auto known = [](const std::uint64_t* id) { return (id[0] | id[1]) != 0; };
+  if (!known(now.data()) || !known(description_.boot)) return false;
   if (description_.boot[0] == now[0] && description_.boot[1] == now[1]) return false;
   struct flock turn {};
   turn.l_type = F_WRLCK;

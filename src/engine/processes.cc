@@ -133,10 +133,11 @@ void Processes::begin_alone(ProcessSlot* slots, Cell<std::uint32_t>* used) noexc
 
 std::uint32_t Processes::used() const noexcept { return std::min(used_->ordered(), process_count); }
 
-bool Processes::begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file) noexcept {
+bool Processes::begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file, const void* base) noexcept {
   slots_ = slots;
   used_ = used;
   file_ = file;
+  base_ = reinterpret_cast<std::uintptr_t>(base);
   struct stat status {};
   if (fstat(file, &status) == 0) inode_ = status.st_ino;
   for (std::uint32_t index = 1; index < process_count; ++index) {
@@ -167,6 +168,7 @@ void Processes::introduce(ProcessSlot& slot) noexcept {
   namespace_ = self.there ? own_namespace() : 0;
   slot.pid_namespace.set(namespace_);
   slot.started.set(self.started);
+  slot.base.set(base_);
   std::array<char, ProcessSlot::command_words * 8> text{};
   const int file = ::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
   if (file >= 0) {
@@ -207,7 +209,7 @@ bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
   const int pid = other.pid.acquire();
   if (namespace_ != 0 && other.pid_namespace.acquire() == namespace_ && pid > 0 && other.word.ordered() == word) {
     if (gone) {
-      gone = !has_table_mapped(pid);
+      gone = !has_table_mapped(other);
     } else if (other.lifeline.acquire() == 0) {
       gone = kill(pid, 0) != 0 && errno == ESRCH;
       if (!gone && thorough) {
@@ -223,28 +225,48 @@ bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
   return state(index) == ProcessState::dead;
 }
 
-// As far as this process may know; of another user's it may not.
-bool Processes::has_table_mapped(int pid) const noexcept {
+// The process of the slot, and not one that came to its number later, nor a program that it became by exec. As far as
+// this process may know; of another user's it may not.
+bool Processes::has_table_mapped(const ProcessSlot& slot) const noexcept {
+  const int pid = slot.pid.acquire();
+  const std::uint64_t base = slot.base.acquire();
+  const ProcessLook look = look_at(pid);
+  if (!look.there || look.started != slot.started.acquire()) return false;
+  // The program it became may have the table open at the same address, if addresses are not random: then it has a slot.
+  for (std::uint32_t index = 1; index < used(); ++index) {
+    const ProcessSlot& other = slots_[index];
+    if (&other == &slot || !slot_live(index) || other.pid.acquire() != pid || other.base.acquire() != base) continue;
+    if (other.pid_namespace.acquire() == namespace_) return false;
+  }
   std::array<char, 64> path{};
   std::snprintf(path.data(), path.size(), "/proc/%d/maps", pid);
   const int maps = ::open(path.data(), O_RDONLY | O_CLOEXEC);
   if (maps < 0) return false;
-  // address perms offset device inode path: the fifth word of a line.
+  // begin-end perms offset device inode path
   bool found = false;
   std::array<char, 4096> text;
   unsigned word = 0;
-  std::uint64_t number = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t inode = 0;
+  bool in_begin = true;
   for (ssize_t size = 0; !found && (size = read(maps, text.data(), text.size())) > 0;) {
     for (ssize_t i = 0; i < size && !found; ++i) {
       const char c = text[static_cast<std::size_t>(i)];
+      const unsigned digit = c >= '0' && c <= '9'   ? static_cast<unsigned>(c - '0')
+                             : c >= 'a' && c <= 'f' ? static_cast<unsigned>(c - 'a' + 10)
+                                                    : 16;
       if (c == '\n') {
         word = 0;
-        number = 0;
+        begin = inode = 0;
+        in_begin = true;
       } else if (c == ' ') {
-        found = word == 4 && number == inode_;
+        found = word == 4 && inode == inode_ && begin == base;
         ++word;
-      } else if (word == 4 && c >= '0' && c <= '9') {
-        number = number * 10 + static_cast<std::uint64_t>(c - '0');
+      } else if (word == 0) {
+        in_begin = in_begin && digit < 16;
+        if (in_begin) begin = begin * 16 + digit;
+      } else if (word == 4 && digit < 10) {
+        inode = inode * 10 + digit;
       }
     }
   }

@@ -38,6 +38,7 @@ struct alignas(64) ProcessSlot {
   Cell<std::uint64_t> word;     // state (32) | ref (32)
   Cell<std::uint64_t> started;  // in clock ticks since boot: tells a process from a later one with its id
   Cell<std::uint64_t> pid_namespace;
+  Cell<std::uint64_t> base;  // where it has mapped the table
   Cell<std::int32_t> pid;
   Cell<std::uint32_t> lifeline;   // given away: the byte alone decides
   Cell<std::uint32_t> entangled;  // its waiters that may be part of a cycle, or more
@@ -50,7 +51,7 @@ class Processes {
   // A table of this process alone: nobody to look after.
   void begin_alone(ProcessSlot* slots, Cell<std::uint32_t>* used) noexcept;
   // A table in a file. Takes a slot; false if all are taken. `file` stays the caller's.
-  bool begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file) noexcept;
+  bool begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file, const void* base) noexcept;
 
   ProcessRef self() const noexcept { return self_; }
   std::uint32_t self_slot() const noexcept { return slot_of(self_); }
@@ -86,7 +87,7 @@ class Processes {
   }
   static constexpr std::uint64_t live_word(ProcessRef ref) { return word_of(ProcessState::live, ref); }
   void introduce(ProcessSlot& slot) noexcept;
-  bool has_table_mapped(int pid) const noexcept;
+  bool has_table_mapped(const ProcessSlot& slot) const noexcept;
 
   ProcessSlot* slots_ = nullptr;
   Cell<std::uint32_t>* used_ = nullptr;
@@ -94,6 +95,7 @@ class Processes {
   ProcessRef self_ = 0;
   std::uint64_t namespace_ = 0;  // where process ids and start times mean the same as here; 0: not known
   std::uint64_t inode_ = 0;      // of the table
+  std::uint64_t base_ = 0;       // where this process has mapped it
 };
 
 }  // namespace hierlock::engine

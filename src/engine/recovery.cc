@@ -34,10 +34,16 @@ bool Table::recover() noexcept {
   if (!header_->next_watch.cas(due, now + watch_interval)) return false;
   const bool thorough = now - last_thorough_.load(std::memory_order_relaxed) >= thorough_interval;
   if (thorough) last_thorough_.store(now, std::memory_order_relaxed);
+  return recover_now(thorough);
+}
+
+bool Table::recover_now(bool thorough) noexcept {
+  if (processes_.alone() || lost()) return false;
   bool found = false;
   for (std::uint32_t slot = 1; slot < processes_.used(); ++slot) {
+    const bool was_live = processes_.slot_live(slot);
     if (!processes_.find_dead(slot, thorough)) continue;
-    found = true;
+    found = found || was_live;
     collect(processes_.ref(slot));
   }
   return found;

@@ -109,7 +109,7 @@ Table::Table(const FileOptions& options) : file_(std::make_unique<TableFile>(opt
     if (file_->publish()) break;
     region_.reset();
   }
-  if (!processes_.begin(header_->processes, &header_->processes_used, file_->descriptor())) {
+  if (!processes_.begin(header_->processes, &header_->processes_used, file_->descriptor(), region_->base())) {
     throw Error(ErrorKind::exhausted, "\"" + options.path + "\" is used by " + std::to_string(process_count - 1) +
                                           " processes already: that is as many as can share a table");
   }

@@ -376,6 +376,7 @@ Progress Table::advance(Attempt& a, bool queue) {
         a.cycle = WaitGraph(*this).cycle_of(a.owner, none);
         if (!a.cycle.empty()) {
           ++a.next;
+          a.closed_by_taking = true;
           return Progress::deadlock;
         }
       }

@@ -79,7 +79,8 @@ struct Attempt {
   std::uint32_t slots_there = 0;
   Index wanted = none;  // blocks: the request as text, for those who look; once `described`
   bool described = false;
-  std::string cycle;  // after `deadlock`, `self_deadlock`: what happened, in words
+  bool closed_by_taking = false;  // after `deadlock`: the last step was taken nevertheless
+  std::string cycle;              // after `deadlock`, `self_deadlock`: what happened, in words
 
   Index& node_of(std::size_t step) { return step < few.size() ? few[step] : many[step - few.size()]; }
   std::array<Index, max_depth> few;  // nodes of the steps
@@ -124,8 +125,10 @@ class Table {
   std::string path() const { return file_ ? file_->path() : std::string(); }
   // How many processes share it, those included that are dead and not collected yet.
   std::uint32_t processes() const noexcept;
-  // Looks for dead processes, unless somebody else did just now, and gives back what they had. True if one was found.
+  // Looks for dead processes, unless somebody else did just now, and gives back what they had. True if one was found
+  // that nobody knew of.
   bool recover() noexcept;
+  bool recover_now(bool thorough) noexcept;
   // The table was taken away from this process: the file is gone, was replaced or cut short, or the others have taken
   // this process for dead. There is no way back.
   bool lost() noexcept;

@@ -1,9 +1,11 @@
 #include "locker/core.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -13,7 +15,24 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::atomic<std::uint64_t> fork_generation{1};
+// Which process this is, in a line of forks. It lies on a page that the kernel wipes in a child, also in one that was
+// made without libc's knowledge (a bare clone); `last_generation` the child has from its parent, so that its own is
+// new.
+std::atomic<std::uint64_t> last_generation{0};
+std::atomic<std::uint64_t> generation_without_page{0};
+
+std::atomic<std::uint64_t>* make_generation() noexcept {
+  constexpr std::size_t page = 65'536;
+  void* const wiped = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (wiped == MAP_FAILED) return &generation_without_page;
+  madvise(wiped, page, MADV_WIPEONFORK);  // an older kernel has atfork only
+  return new (wiped) std::atomic<std::uint64_t>(0);
+}
+std::atomic<std::uint64_t>& fork_generation() noexcept {
+  static std::atomic<std::uint64_t>* const generation = make_generation();
+  return *generation;
+}
+void begin_generation() noexcept { fork_generation().store(last_generation.fetch_add(1) + 1); }
 
 // The Core this thread used last.
 constinit thread_local const Core* recent = nullptr;
@@ -35,10 +54,11 @@ Orphans& orphans() {
 void notice_forks() {
   static const bool noticed = pthread_atfork([] { orphans().mutex.lock(); }, [] { orphans().mutex.unlock(); },
                                              [] {
-                                               fork_generation.fetch_add(1, std::memory_order_relaxed);
+                                               begin_generation();
                                                orphans().mutex.unlock();
                                              }) == 0;
   if (!noticed) throw Error(ErrorKind::exhausted, "no memory to watch for forks");
+  if (fork_generation().load() == 0) begin_generation();
 }
 
 std::string duration_text(std::chrono::nanoseconds time) {
@@ -101,7 +121,7 @@ Core::References& Core::references() {
   return references;
 }
 
-std::uint64_t Core::current_fork_generation() noexcept { return fork_generation.load(std::memory_order_relaxed); }
+std::uint64_t Core::current_fork_generation() noexcept { return fork_generation().load(std::memory_order_relaxed); }
 
 Core::Core(std::unique_ptr<Backend> backend, std::string url, OpenOptions options)
     : backend_(std::move(backend)),
