@@ -1,6 +1,6 @@
 // Latch: a short mutual exclusion inside the table. One word that names the process that has it:
 //
-//     slot of the process (31) | somebody sleeps (1)          0: free
+//     process (31) | somebody sleeps (1)          0: free
 //
 // Every sleep is bounded and looks again, so a lost wake-up costs time only. A latch that names a process that is dead
 // (Processes::live) is taken over with one compare-and-swap; what the dead one was in the middle of is then the new
@@ -28,7 +28,7 @@ class Latch {
 
   Latching lock(Processes& processes, std::int64_t patience = for_ever) noexcept;
   void unlock(const Processes& processes) noexcept;
-  bool names(std::uint32_t slot) const noexcept { return word_.ordered() >> 1 == slot; }
+  bool names(std::uint32_t process) const noexcept { return word_.ordered() >> 1 == process; }
 
  private:
   Latching lock_slowly(Processes& processes, std::int64_t patience) noexcept;
@@ -44,12 +44,16 @@ namespace hierlock::engine {
 
 inline Latching Latch::lock(Processes& processes, std::int64_t patience) noexcept {
   std::uint32_t seen = 0;
-  if (word_.cas(seen, processes.self_slot() << 1)) return Latching::taken;
+  if (word_.cas(seen, processes.self() << 1)) return Latching::taken;
   return lock_slowly(processes, patience);
 }
 
 inline void Latch::unlock(const Processes& processes) noexcept {
-  if ((word_.exchange(0) & 1) != 0) futex_wake(word_, 1, processes.reach());
+  std::uint32_t seen = processes.self() << 1;
+  while (!word_.cas(seen, 0)) {
+    if (seen >> 1 != processes.self()) return;  // taken over: this process was taken for dead
+  }
+  if ((seen & 1) != 0) futex_wake(word_, 1, processes.reach());
 }
 
 }  // namespace hierlock::engine

@@ -228,7 +228,7 @@ struct Header {
   Cell<std::int64_t> next_watch;       // coarse_time() at which somebody who waits looks for the dead again
   Cell<std::uint64_t> log_next;
   // Order of latches: recovery_latch, index_latch, then stripes in ascending order.
-  alignas(line) Latch recovery_latch;  // who collects; guards nothing that matters, so that two do not do it at once
+  alignas(line) Latch recovery_latch;  // who collects what the dead had, or takes away from the living
   alignas(line) Latch index_latch;     // creating and reusing nodes, growing the index, and the pools of the next line
   alignas(line) Pool nodes;
   Pool texts, tallies;

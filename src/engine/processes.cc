@@ -86,7 +86,7 @@ ProcessLook look_at(int pid) noexcept {
 Latching Latch::lock_slowly(Processes& processes, std::int64_t patience) noexcept {
   constexpr int spins = 100;
   constexpr std::int64_t look_again = 10'000'000;  // ns
-  const std::uint32_t mine = processes.self_slot() << 1;
+  const std::uint32_t mine = processes.self() << 1;
   for (int i = 0; i < spins; ++i) {
     std::uint32_t seen = word_.relaxed();
     if (seen == 0 && word_.cas(seen, mine)) return Latching::taken;
@@ -105,15 +105,15 @@ Latching Latch::lock_slowly(Processes& processes, std::int64_t patience) noexcep
       if (word_.cas(seen, mine | 1)) return Latching::taken;  // others may sleep
       continue;
     }
-    // Its owner is dead: ours by one compare-and-swap. (Only the state of the slot is asked: a slot is not used again
-    // before its latches were taken over, see Table::collect.)
-    if (!processes.slot_live(seen >> 1)) {
+    // Its owner is dead: ours by one compare-and-swap. The word names the process, not only its slot: otherwise it
+    // might be the same again by then, and name the slot's next user.
+    if (!processes.live(seen >> 1)) {
       if (word_.cas(seen, mine | 1)) return Latching::taken_over;
       continue;
     }
     if (slept >= patience) return Latching::late;
-    if (slept >= look_again && !processes.alone() && seen >> 1 != processes.self_slot() &&
-        processes.find_dead(seen >> 1, true)) {
+    if (slept >= look_again && !processes.alone() && seen >> 1 != processes.self() &&
+        processes.find_dead(slot_of(seen >> 1), true)) {
       continue;
     }
     if ((seen & 1) == 0 && !word_.cas(seen, seen | 1)) continue;
@@ -133,41 +133,63 @@ void Processes::begin_alone(ProcessSlot* slots, Cell<std::uint32_t>* used) noexc
 
 std::uint32_t Processes::used() const noexcept { return std::min(used_->ordered(), process_count); }
 
-bool Processes::begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file, const void* base) noexcept {
+bool Processes::begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file, const void* base,
+                      ProcessRef& instead_of) noexcept {
   slots_ = slots;
   used_ = used;
   file_ = file;
   base_ = reinterpret_cast<std::uintptr_t>(base);
-  struct stat status {};
-  if (fstat(file, &status) == 0) inode_ = status.st_ino;
+  know_oneself();
+  instead_of = 0;
   for (std::uint32_t index = 1; index < process_count; ++index) {
     if (state(index) != ProcessState::free) continue;
     // The byte first: a slot that says live has its byte locked, or its process is dead.
     if (!lock_byte(file, index)) continue;
-    ProcessSlot& mine = slots_[index];
-    std::uint64_t word = mine.word.ordered();
-    if (word >> 32 == static_cast<std::uint32_t>(ProcessState::free)) {
-      for (std::uint32_t seen = used_->ordered(); seen <= index && !used_->cas(seen, index + 1);) {
-      }
-      introduce(mine);
-      const auto next = static_cast<ProcessRef>((static_cast<ProcessRef>(word) & ~(process_count - 1)) + process_count);
-      self_ = next | index;
-      if (mine.word.cas(word, live_word(self_))) return true;
+    if (state(index) == ProcessState::free && take(index, slot(index).word.ordered())) return true;
+    unlock_byte(file, index);
+  }
+  // As many died as there are places, and nobody is left to collect them.
+  for (std::uint32_t index = 1; index < process_count; ++index) {
+    if (!find_dead(index, true) || !lock_byte(file, index)) continue;
+    const std::uint64_t word = slot(index).word.ordered();
+    if (word >> 32 == static_cast<std::uint32_t>(ProcessState::dead) && take(index, word)) {
+      instead_of = static_cast<ProcessRef>(word);
+      return true;
     }
     unlock_byte(file, index);
   }
   return false;
 }
 
-void Processes::introduce(ProcessSlot& slot) noexcept {
+// With the byte locked.
+bool Processes::take(std::uint32_t index, std::uint64_t word) noexcept {
+  ProcessSlot& mine = slots_[index];
+  for (std::uint32_t seen = used_->ordered(); seen <= index && !used_->cas(seen, index + 1);) {
+  }
+  introduce(mine);
+  const auto next = ((static_cast<ProcessRef>(word) & ~(process_count - 1)) + process_count) & process_ref_mask;
+  self_ = next | index;
+  if (mine.word.cas(word, live_word(self_))) return true;
+  self_ = 0;
+  return false;
+}
+
+void Processes::know_oneself() noexcept {
+  struct stat status {};
+  if (fstat(file_, &status) == 0) inode_ = status.st_ino;
+  const ProcessLook self = look_at(getpid());
+  namespace_ = self.there ? own_namespace() : 0;
+  started_ = self.started;
+}
+
+void Processes::introduce(ProcessSlot& slot) const noexcept {
+  slot.left.set(0);
   slot.lifeline.set(0);
   slot.entangled.set(0);
   slot.common_lane.set(0);
   slot.pid.set(getpid());
-  const ProcessLook self = look_at(getpid());
-  namespace_ = self.there ? own_namespace() : 0;
   slot.pid_namespace.set(namespace_);
-  slot.started.set(self.started);
+  slot.started.set(started_);
   slot.base.set(base_);
   std::array<char, ProcessSlot::command_words * 8> text{};
   const int file = ::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -274,9 +296,11 @@ bool Processes::has_table_mapped(const ProcessSlot& slot) const noexcept {
   return found;
 }
 
-void Processes::mark_dead(ProcessRef ref) noexcept {
-  std::uint64_t word = live_word(ref);
-  slot(slot_of(ref)).word.cas(word, word_of(ProcessState::dead, ref));
+void Processes::leave() noexcept {
+  ProcessSlot& mine = slot(self_slot());
+  mine.left.set(1);
+  std::uint64_t word = live_word(self_);
+  mine.word.cas(word, word_of(ProcessState::dead, self_));
 }
 
 void Processes::free_slot(ProcessRef ref) noexcept {

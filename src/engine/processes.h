@@ -26,8 +26,10 @@ namespace hierlock::engine {
 inline constexpr std::uint32_t process_bits = 10;
 inline constexpr std::uint32_t process_count = 1u << process_bits;  // slot 0 is never used
 
-// What names a process everywhere in the table: slot (10) | how often the slot was used (22).
+// What names a process everywhere in the table: slot (10) | how often the slot was used (21). A latch has one bit
+// beside.
 using ProcessRef = std::uint32_t;
+inline constexpr ProcessRef process_ref_mask = 0x7FFFFFFF;
 constexpr std::uint32_t slot_of(ProcessRef ref) { return ref & (process_count - 1); }
 
 enum class ProcessState : std::uint32_t { free, live, dead };
@@ -43,6 +45,7 @@ struct alignas(64) ProcessSlot {
   Cell<std::uint32_t> lifeline;   // given away: the byte alone decides
   Cell<std::uint32_t> entangled;  // its waiters that may be part of a cycle, or more
   Cell<std::uint32_t> common_lane;
+  Cell<std::uint32_t> left;  // in good order: nothing to tell of
   Cell<std::uint64_t> command[command_words];
 };
 
@@ -50,8 +53,10 @@ class Processes {
  public:
   // A table of this process alone: nobody to look after.
   void begin_alone(ProcessSlot* slots, Cell<std::uint32_t>* used) noexcept;
-  // A table in a file. Takes a slot; false if all are taken. `file` stays the caller's.
-  bool begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file, const void* base) noexcept;
+  // A table in a file. Takes a slot; false if all are taken. `file` stays the caller's. If none is free, but some are
+  // of processes that died, it takes such a one's place: `instead_of` is then to be collected.
+  bool begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file, const void* base,
+             ProcessRef& instead_of) noexcept;
 
   ProcessRef self() const noexcept { return self_; }
   std::uint32_t self_slot() const noexcept { return slot_of(self_); }
@@ -72,7 +77,9 @@ class Processes {
   // Looks whether the process of a slot is gone, and if so marks it dead. True if it is dead now. `thorough` also asks
   // for a forked child that hides the death of its parent; that costs more.
   bool find_dead(std::uint32_t index, bool thorough) noexcept;
-  void mark_dead(ProcessRef ref) noexcept;
+  // This process goes. Whoever comes next collects what it leaves behind: it must not do so itself, because a dead
+  // process cannot keep others from doing the same.
+  void leave() noexcept;
   // After everything of the dead process was collected.
   void free_slot(ProcessRef ref) noexcept;
 
@@ -86,7 +93,9 @@ class Processes {
     return std::uint64_t{static_cast<std::uint32_t>(state)} << 32 | ref;
   }
   static constexpr std::uint64_t live_word(ProcessRef ref) { return word_of(ProcessState::live, ref); }
-  void introduce(ProcessSlot& slot) noexcept;
+  void know_oneself() noexcept;
+  void introduce(ProcessSlot& slot) const noexcept;
+  bool take(std::uint32_t index, std::uint64_t word) noexcept;
   bool has_table_mapped(const ProcessSlot& slot) const noexcept;
 
   ProcessSlot* slots_ = nullptr;
@@ -96,6 +105,7 @@ class Processes {
   std::uint64_t namespace_ = 0;  // where process ids and start times mean the same as here; 0: not known
   std::uint64_t inode_ = 0;      // of the table
   std::uint64_t base_ = 0;       // where this process has mapped it
+  std::uint64_t started_ = 0;
 };
 
 }  // namespace hierlock::engine

@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include <hierlock/error.h>
+
 #include "engine/find.h"
 #include "engine/table.h"
 
@@ -49,30 +51,40 @@ bool Table::recover_now(bool thorough) noexcept {
   return found;
 }
 
+// One at a time: who collects clears what names the dead, and must not go on when somebody else has finished and it
+// names the living again.
 void Table::collect(ProcessRef dead) noexcept {
   const std::uint32_t slot = slot_of(dead);
-  // Two at once would do no harm, but the same twice. Whoever is at it, or stopped at it, is left to it.
+  // Whoever is at it, or stopped at it, is left to it: nothing is urgent.
   if (header_->recovery_latch.lock(processes_, 0) == Latching::late) return;
   if (processes_.state(slot) == ProcessState::dead && processes_.ref(slot) == dead) {
     try {
-      write_log("process " + std::to_string(processes_.slot(slot).pid.acquire()) + " (" + processes_.command(slot) +
-                ") died; what it held was released");
+      if (processes_.slot(slot).left.acquire() == 0) {
+        write_log("process " + std::to_string(processes_.slot(slot).pid.acquire()) + " (" + processes_.command(slot) +
+                  ") died; what it held was released");
+      }
     } catch (...) {  // no memory for the words
     }
-    // Words before waiters: those who are told then find them gone.
-    each_entry_of(dead, header_->records, at_.records, [&](Index r) { drop_words(record_at(r), dead); });
-    bool done = true;
-    for (unsigned s = 0; s < stripe_count; ++s) done = drop_waiters(s, dead) && done;
-    if (header_->index_latch.names(slot)) done = IndexGuard(*this, patience_).taken() && done;
-    // All latches are somebody else's now, so the slot may be used again.
-    if (done) collect_memory(dead);
+    if (collect_garbage(dead)) processes_.free_slot(dead);
   }
   header_->recovery_latch.unlock(processes_);
 }
 
-// What needs no latch: a process that leaves does this for itself.
-void Table::collect_memory(ProcessRef dead) noexcept {
+// Of a process whose slot is this one's now.
+void Table::collect_all_of(ProcessRef dead) noexcept {
+  if (header_->recovery_latch.lock(processes_, join_patience) == Latching::late) return;
+  collect_garbage(dead);
+  header_->recovery_latch.unlock(processes_);
+}
+
+// Under recovery_latch. False if a stopped process was in the way of some of it.
+bool Table::collect_garbage(ProcessRef dead) noexcept {
+  // Words before waiters: those who are told then find them gone.
   each_entry_of(dead, header_->records, at_.records, [&](Index r) { drop_words(record_at(r), dead); });
+  bool done = true;
+  for (unsigned s = 0; s < stripe_count; ++s) done = drop_waiters(s, dead) && done;
+  if (header_->index_latch.names(dead)) done = IndexGuard(*this, patience_).taken() && done;
+  if (!done) return false;
   const Index tallies = std::min(header_->tallies.next.ordered(), capacity_.tallies);
   for (std::uint32_t lane = 0; lane < lanes_used(); ++lane) {
     if (header_->lanes[lane].process.ordered() != dead) continue;
@@ -109,7 +121,7 @@ void Table::collect_memory(ProcessRef dead) noexcept {
   free_chunks(header_->records, at_.records);
   free_chunks(header_->owners, at_.owners);
   free_chunks(header_->blocks, at_.blocks);
-  processes_.free_slot(dead);
+  return true;
 }
 
 template <class F>
@@ -195,6 +207,11 @@ std::size_t Table::break_locks(std::span<const spi::Step> steps) {
     target = find(index_now(), key_of(step), target, w);
     if (target == none) return 0;
   }
+  // Whoever dies meanwhile is not collected, so its records, lanes and words stay its own.
+  if (header_->recovery_latch.lock(processes_, join_patience) == Latching::late) {
+    throw Error(ErrorKind::unavailable,
+                "a stopped process keeps the table from being changed: let it go on, or kill it");
+  }
   std::size_t broken = 0;
   for (Index r = 1; r < records_end(); ++r) {
     Record& record = record_at(r);
@@ -207,6 +224,7 @@ std::size_t Table::break_locks(std::span<const spi::Step> steps) {
     break_record(r);
     ++broken;
   }
+  header_->recovery_latch.unlock(processes_);
   return broken;
 }
 

@@ -109,11 +109,17 @@ Table::Table(const FileOptions& options) : file_(std::make_unique<TableFile>(opt
     if (file_->publish()) break;
     region_.reset();
   }
-  if (!processes_.begin(header_->processes, &header_->processes_used, file_->descriptor(), region_->base())) {
+  ProcessRef instead_of = 0;
+  if (!processes_.begin(header_->processes, &header_->processes_used, file_->descriptor(), region_->base(),
+                        instead_of)) {
     throw Error(ErrorKind::exhausted, "\"" + options.path + "\" is used by " + std::to_string(process_count - 1) +
                                           " processes already: that is as many as can share a table");
   }
   try {
+    if (instead_of != 0) {
+      collect_all_of(instead_of);
+      recover_now(true);
+    }
     join();
   } catch (...) {
     leave();
@@ -163,7 +169,8 @@ void Table::initialise() {
 // What a process needs before its first lock.
 void Table::join() {
   idle_lanes_.reserve(capacity_.lanes);
-  const std::optional<std::uint32_t> lane = claim_lane(join_patience);
+  std::optional<std::uint32_t> lane = claim_lane(join_patience);
+  if (!lane && recover_now(true)) lane = claim_lane(join_patience);  // the dead had them all
   if (!lane) {
     throw Error(ErrorKind::exhausted,
                 "the lock table has no room for another process: close some, or use another table (shm:NAME)");
@@ -172,19 +179,9 @@ void Table::join() {
   processes_.slot(processes_.self_slot()).common_lane.set(common_lane_);
 }
 
-// As if this process had died, which is always right.
+// As if this process had died, which is always right. Whoever comes next, or waits, collects.
 void Table::leave() noexcept {
-  if (processes_.alone() || processes_.self() == 0 || !file_ || file_->descriptor() < 0) return;
-  const ProcessRef self = processes_.self();
-  if (!processes_.live(self) || lost()) return;
-  // A dead process cannot take latches, so if there is anything that needs one, the others do it.
-  processes_.mark_dead(self);
-  for (unsigned s = 0; s < stripe_count; ++s) {
-    for (std::uint32_t i = 0; i < waiters_used(s); ++i) {
-      if (waiters_of(s)[i].waiting.acquire() != 0 && waiters_of(s)[i].process.acquire() == self) return;
-    }
-  }
-  collect_memory(self);
+  if (!processes_.alone() && processes_.self() != 0 && !lost()) processes_.leave();
 }
 
 bool Table::lost() noexcept {

@@ -74,7 +74,8 @@ Table::Counts Table::count(const Node& node) const noexcept {
     }
     const bool all_live = std::all_of(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(count),
                                       [this](ProcessRef process) { return processes_.live(process); });
-    if (all_live || deaths > process_count) return {intents & 0xFFFFFFFF, intents >> 32, shared};
+    if (all_live) return {intents & 0xFFFFFFFF, intents >> 32, shared};
+    if (deaths > process_count) return {1, 1, 1};  // damaged: in conflict with everything is what is safe
   }
 }
 

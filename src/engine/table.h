@@ -347,7 +347,8 @@ class Table {
   void join();
   void leave() noexcept;
   void collect(ProcessRef dead) noexcept;
-  void collect_memory(ProcessRef dead) noexcept;
+  void collect_all_of(ProcessRef dead) noexcept;
+  bool collect_garbage(ProcessRef dead) noexcept;
   void drop_words(const Record& record, ProcessRef dead) noexcept;
   void drop_word(Index node, ProcessRef dead) noexcept;
   bool drop_waiters(unsigned stripe, ProcessRef dead) noexcept;
