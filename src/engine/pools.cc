@@ -70,7 +70,11 @@ Index Table::take_entry(OwnPool& own, ChunkPool& pool, const Area& area, Cell<In
     return entry;
   }
   if (own.next == own.end) {
-    const std::optional<Index> chunk = claim_chunk(pool, area);
+    std::optional<Index> chunk = claim_chunk(pool, area);
+    if (!chunk && shared()) {  // those who left or died may have had them all
+      recover_now(false);
+      chunk = claim_chunk(pool, area);
+    }
     if (!chunk) return none;
     own.next = std::max<Index>(*chunk * chunk_size, 1);  // 0 is nobody
     own.end = (*chunk + 1) * chunk_size;

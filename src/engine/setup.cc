@@ -170,7 +170,10 @@ void Table::initialise() {
 void Table::join() {
   idle_lanes_.reserve(capacity_.lanes);
   std::optional<std::uint32_t> lane = claim_lane(join_patience);
-  if (!lane && recover_now(true)) lane = claim_lane(join_patience);  // the dead had them all
+  if (!lane && shared()) {  // those who left or died may have had them all
+    recover_now(true);
+    lane = claim_lane(join_patience);
+  }
   if (!lane) {
     throw Error(ErrorKind::exhausted,
                 "the lock table has no room for another process: close some, or use another table (shm:NAME)");
