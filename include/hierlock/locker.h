@@ -86,8 +86,8 @@ class Locker {
   std::size_t break_locks(const Target& target, std::string_view reason);
 
   // For a parent that holds locks on behalf of a child: a file descriptor that keeps the locks of this Locker held as
-  // long as any process has it open, even if this one is killed. Let the child inherit it (it is close-on-exec: dup()
-  // it, or clear the flag in the child). -1 where the store has no such thing.
+  // long as any process has it open, even if this one is killed. It is close-on-exec, and closed in a child made by
+  // fork(): dup() it before. -1 where the store has no such thing.
   int lifeline();
 
  private:

@@ -17,7 +17,8 @@ class Owner;
 
 // For one acquire: locker.acquire("u1/a1", {.timeout = 50ms, .cancel = token, .note = "order 17"}).
 struct AcquireOptions {
-  // How long to wait. None: for ever. Zero: not at all; a conflict is `busy`. Negative counts as zero.
+  // How long to wait. None: for ever. Zero: not at all (on shm:, up to 1 s if a process
+  // was stopped in the middle of a change); a conflict is `busy`. Negative counts as zero.
   std::optional<std::chrono::nanoseconds> timeout{};
   // Ends the wait with `cancelled`.
   std::stop_token cancel{};

@@ -372,9 +372,13 @@ std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Req
 }
 
 std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::Request& request) {
+  bool begun = !attempt.extending;
   try {
     if (!request.note.empty() && !attempt.extending) table_.set_note(attempt.record, request.note);
-    table_.begin(attempt);
+    if (!table_.begin(attempt)) {
+      throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
+    }
+    begun = true;
     if (table_.shared()) attempt.patience = latch_patience(request.deadline);
     Progress progress = advance(attempt, !request.no_wait);
     // Somebody who is long dead must not be waited for, nor be the reason not to wait.
@@ -392,7 +396,7 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
     if (table_.lost()) throw lost_table();
     if (progress != Progress::blocked && progress != Progress::late) throw failure(attempt, progress);
   } catch (...) {
-    give_up(attempt);
+    if (begun) give_up(attempt);
     throw;
   }
   give_up(attempt);
@@ -487,10 +491,12 @@ void Engine::release(const spi::Grant& grant) noexcept {
   put_back(record);
 }
 
+// Held, or just being extended.
 bool Engine::held(const spi::Grant& grant) noexcept {
   if (table_.shared() && coarse_time() - table_.last_look() >= look_for_loss_interval) table_.look_for_loss();
-  return table_.record_state_word(grant_record(grant)) ==
-             record_word(static_cast<std::uint32_t>(grant.id >> 32), RecordState::held) &&
+  const std::uint64_t word = table_.record_state_word(grant_record(grant));
+  const auto generation = static_cast<std::uint32_t>(grant.id >> 32);
+  return (word == record_word(generation, RecordState::held) || word == record_word(generation, RecordState::taking)) &&
          !(table_.shared() && table_.lost());
 }
 
@@ -524,6 +530,7 @@ spi::Grant Engine::give(const spi::Grant& grant, spi::OwnerId to) {
   }
   if (given != Progress::granted) {
     put_back(who.record);
+    if (given == Progress::lost) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be handed over");
     if (given == Progress::late) {
       throw Error(ErrorKind::timeout,
                   "a stopped process keeps the lock table busy: the lock stays with the owner it has, try again");

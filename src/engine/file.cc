@@ -15,6 +15,8 @@
 
 #include <hierlock/error.h>
 
+#include "engine/processes.h"
+
 namespace hierlock::engine {
 
 namespace {
@@ -108,12 +110,25 @@ TableFile::~TableFile() { close_file(); }
 void TableFile::close_file() noexcept {
   if (!unnamed_.empty()) unlink(unnamed_.c_str());
   unnamed_.clear();
-  if (file_ >= 0) close(file_);
+  if (is_ours()) close(file_);
   file_ = -1;
 }
 
+// Somebody may have closed it, and have opened something else under its number since.
+bool TableFile::is_ours() const noexcept {
+  struct stat status {};
+  return file_ >= 0 && fstat(file_, &status) == 0 && status.st_ino == inode_ && status.st_dev == device_;
+}
+
+void TableFile::remember() noexcept {
+  struct stat status {};
+  if (fstat(file_, &status) != 0) return;
+  inode_ = status.st_ino;
+  device_ = status.st_dev;
+}
+
 void TableFile::close_in_child() noexcept {
-  if (file_ >= 0) close(file_);
+  if (is_ours()) close(file_);
   file_ = -1;
 }
 
@@ -137,6 +152,7 @@ bool TableFile::open_existing() {
       }
       refuse_system("cannot open the lock table", options_.path, errno);
     }
+    remember();
     check_rights();
     read_description();
     if (!replace_after_restart()) return true;
@@ -203,11 +219,17 @@ bool TableFile::replace_after_restart() {
   const auto known = [](const std::uint64_t* id) { return (id[0] | id[1]) != 0; };
   if (!known(now.data()) || !known(description_.boot)) return false;
   if (description_.boot[0] == now[0] && description_.boot[1] == now[1]) return false;
+  if (Processes::anybody_lives(file_)) return false;  // a container that was given a boot id of its own
   struct flock turn {};
   turn.l_type = F_WRLCK;
   turn.l_whence = SEEK_SET;
   turn.l_len = 1;  // the first byte: nobody locks it for anything else
-  while (fcntl(file_, F_OFD_SETLKW, &turn) != 0 && errno == EINTR) {
+  for (int tries = 0; fcntl(file_, F_OFD_SETLK, &turn) != 0; ++tries) {
+    if (tries == 200) {
+      refuse(ErrorKind::unavailable, "somebody else is replacing " + quoted(options_.path) +
+                                         " after a restart, and does not come to an end: try again");
+    }
+    usleep(10'000);
   }
   if (still_there() && unlink(options_.path.c_str()) != 0) {
     refuse_system("cannot replace the lock table from before the restart,", options_.path, errno);
@@ -226,6 +248,7 @@ void TableFile::create(std::uint64_t bytes) {
     if (file_ < 0) unnamed_.clear();
   }
   if (file_ < 0) refuse_system("cannot create the lock table", options_.path, errno);
+  remember();
   if (on_network(file_)) {
     refuse(ErrorKind::unsafe_topology,
            quoted(options_.path) +

@@ -54,7 +54,7 @@ Index Table::find_or_create(const spi::Step& step, Index parent, std::uint64_t& 
     return none;
   }
   const Index index = fresh_node();
-  if (index == none) return none;
+  if (index == none || index == too_late) return index;
   Node& node = node_at(index);
   Index more = none;
   if (step.segment.size() > inline_text) {
@@ -120,29 +120,32 @@ Index Table::fresh_node() {
   constexpr std::uint32_t glance = 8;
   if (header_->nodes.free.relaxed() == none && header_->nodes.next.relaxed() > capacity_.idle_nodes) sweep(glance);
   if (const Index node = take_node(); node != none) return node;
-  sweep(nodes_end());
-  return take_node();
+  const bool late = sweep(nodes_end());
+  const Index node = take_node();
+  return node == none && late ? too_late : node;
 }
 
-// Looks at the next `steps` nodes in turn and frees the idle ones it meets.
-void Table::sweep(std::uint32_t steps) {
+// Looks at the next `steps` nodes in turn and frees the idle ones it meets. True if a stopped process was in the way.
+bool Table::sweep(std::uint32_t steps) {
   const Index end = nodes_end();
   Index hand = header_->sweep_hand.relaxed();
+  bool late = false;
   for (std::uint32_t i = 0; i < steps; ++i) {
     hand = hand + 1 < end ? hand + 1 : 1;
-    if (hand < end) reuse(hand);
+    if (hand < end) late = reuse(hand) == Reuse::late || late;
   }
   header_->sweep_hand.set(hand);
+  return late;
 }
 
-bool Table::reuse(Index index) {
+Table::Reuse Table::reuse(Index index) {
   Node& node = node_at(index);
-  if (node.meta.relaxed() == 0 || node.children.relaxed() != 0) return false;
-  if ((node.word.relaxed() & (word::holder | word::queued)) != 0) return false;
+  if (node.meta.relaxed() == 0 || node.children.relaxed() != 0) return Reuse::in_use;
+  if ((node.word.relaxed() & (word::holder | word::queued)) != 0) return Reuse::in_use;
   {
     WakeList wake(processes_.reach());
-    const Latched latched(*this, index, false, patience_);
-    if (!latched.taken()) return false;
+    const Latched latched(*this, index, false, shared() ? 0 : Latch::for_ever);
+    if (!latched.taken()) return Reuse::late;
     const std::uint64_t before = node.word.change_bits(0, word::queued);  // I2: then look at the lanes
     bool idle = (before & (word::holder | word::queued)) == 0;
     if (idle) {
@@ -151,7 +154,7 @@ bool Table::reuse(Index index) {
     }
     if (!idle) {
       settle(index, wake);
-      return false;
+      return Reuse::in_use;
     }
     // The floor first: if this process dies in between, the key's next node must not start below.
     header_->fence_floor.set(std::max({header_->fence_floor.relaxed(), node.last_fence.relaxed(),
@@ -166,7 +169,7 @@ bool Table::reuse(Index index) {
   node.meta.set(0);
   free_texts(node.more.exchange(none));
   free_node(index);
-  return true;
+  return Reuse::done;
 }
 
 bool Table::grow_index() {
@@ -188,8 +191,11 @@ bool Table::grow_index() {
     entries[place].set(entry);
   }
   header_->index_log2.set(old + 1);
-  // Late readers of the old index find zeros, which is a miss, and come to the latch.
-  region_->discard(at_.index + (old_size - first_index_size) * sizeof(std::uint64_t), old_size * sizeof(std::uint64_t));
+  // Late readers of the old index find zeros, which is a miss, and come to the latch. Not in a file: there it would be
+  // a hole, and on a full filesystem even reading a hole can fail.
+  if (!region_->in_file())
+    region_->discard(at_.index + (old_size - first_index_size) * sizeof(std::uint64_t),
+                     old_size * sizeof(std::uint64_t));
   return true;
 }
 

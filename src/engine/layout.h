@@ -38,7 +38,7 @@ using Index = std::uint32_t;
 inline constexpr Index none = 0;
 inline constexpr std::size_t line = 64;  // bytes of a cache line; every pool's entry is one
 inline constexpr unsigned stripe_count = 64;
-inline constexpr unsigned most_lanes = 1024;
+inline constexpr unsigned most_lanes = 2048;
 
 // A node's word:   generation (32) | flags (6) | record that holds it in X (26)
 //

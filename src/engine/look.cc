@@ -294,11 +294,12 @@ void Table::check_memory(std::string& wrong, bool nobody_dead) const {
     return process == 0 || (processes_.ref(slot_of(process)) == process && state != ProcessState::free);
   };
   const Index tallies = std::min(header_->tallies.next.relaxed(), capacity_.tallies);
+  const Index counted = std::min(tallies + (shared() ? 1 : 0), capacity_.tallies);
   for (std::uint32_t lane = 0; lane < capacity_.lanes && lane < lanes_used(); ++lane) {
     const ProcessRef process = header_->lanes[lane].process.acquire();
     if (!known(process)) complain("lane " + std::to_string(lane) + " belongs to a process that is not there");
     if (process != 0) continue;
-    for (Index t = 0; t < tallies; ++t) {
+    for (Index t = 0; t < counted; ++t) {
       if ((tally_of(lane, t).intents.relaxed() | tally_of(lane, t).shared.relaxed()) == 0) continue;
       complain("lane " + std::to_string(lane) + " is nobody's and counts something");
       break;

@@ -37,14 +37,17 @@ std::optional<Index> Table::claim_chunk(ChunkPool& pool, const Area& area) noexc
     Index hint = from_the_first ? 0 : std::min(pool.hint.ordered(), area.chunks);
     const Index begin = hint;
     for (Index chunk = begin; chunk < area.chunks; ++chunk) {
+      const std::size_t entries = area.entries + std::size_t{chunk} * chunk_size * line;
       if (chunk >= pool.next.ordered()) {
-        if (!region_->commit(area.owners + std::size_t{chunk} * sizeof(ProcessRef), sizeof(ProcessRef))) break;
-        raise(pool.next, chunk + 1);
+        if (!region_->commit(area.owners + std::size_t{chunk} * sizeof(ProcessRef), sizeof(ProcessRef)) ||
+            !region_->commit(entries, chunk_size * line)) {
+          break;
+        }
+        raise(pool.next, chunk + 1);  // from here on others may look at it
       }
       ProcessRef nobody = 0;
       Cell<ProcessRef>& owner = chunk_owner(area, chunk);
       if (owner.relaxed() != 0) continue;
-      if (!region_->commit(area.entries + std::size_t{chunk} * chunk_size * line, chunk_size * line)) break;
       if (!owner.cas(nobody, processes_.self())) continue;
       if (!from_the_first) pool.hint.cas(hint, chunk + 1);
       return chunk;
@@ -304,7 +307,9 @@ std::uint32_t Table::enter_lane() noexcept {
       return lane;
     }
   }
-  return claim_lane(shared() ? 100'000'000 : Latch::for_ever).value_or(common_lane_);
+  // Of a shared table half the lanes are kept for processes, which cannot do without one.
+  const std::uint32_t end = shared() ? capacity_.lanes / 2 : capacity_.lanes;
+  return claim_lane(end, shared() ? 100'000'000 : Latch::for_ever).lane.value_or(common_lane_);
 }
 
 // It stays this process's: what was counted in it may still be held.
@@ -315,20 +320,20 @@ void Table::leave_lane(std::uint32_t lane) noexcept {
 }
 
 // Under index_latch, because lanes and tallies together decide what memory is needed.
-std::optional<std::uint32_t> Table::claim_lane(std::int64_t patience) noexcept {
+Table::Lanes Table::claim_lane(std::uint32_t end, std::int64_t patience) noexcept {
   const IndexGuard guard(*this, patience);
-  if (!guard.taken()) return std::nullopt;
+  if (!guard.taken()) return {std::nullopt, true};
   const std::uint32_t tallies = std::min(header_->tallies.next.relaxed(), capacity_.tallies);
-  for (std::uint32_t lane = 0; lane < capacity_.lanes; ++lane) {
+  for (std::uint32_t lane = 0; lane < end; ++lane) {
     if (header_->lanes[lane].process.ordered() != 0) continue;
     const std::size_t offset = at_.tallies + std::size_t{lane} * capacity_.tallies * sizeof(Tally);
-    if (!region_->commit(offset, round_up(tallies, tally_growth) * sizeof(Tally))) return std::nullopt;
+    if (!region_->commit(offset, round_up(tallies, tally_growth) * sizeof(Tally))) break;
     raise(header_->lanes_used, lane + 1);  // ordered: a writer that misses this lane is seen by its user (I2)
     ProcessRef nobody = 0;
     if (!header_->lanes[lane].process.cas(nobody, processes_.self())) continue;
-    return lane;
+    return {lane, false};
   }
-  return std::nullopt;
+  return {std::nullopt, false};
 }
 
 // Under index_latch. The node first: if this process dies between the two, rebuild() counts again.

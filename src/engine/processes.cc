@@ -107,7 +107,7 @@ Latching Latch::lock_slowly(Processes& processes, std::int64_t patience) noexcep
     }
     // Its owner is dead: ours by one compare-and-swap. The word names the process, not only its slot: otherwise it
     // might be the same again by then, and name the slot's next user.
-    if (!processes.live(seen >> 1)) {
+    if (!processes.runs(seen >> 1)) {
       if (word_.cas(seen, mine | 1)) return Latching::taken_over;
       continue;
     }
@@ -176,7 +176,10 @@ bool Processes::take(std::uint32_t index, std::uint64_t word) noexcept {
 
 void Processes::know_oneself() noexcept {
   struct stat status {};
-  if (fstat(file_, &status) == 0) inode_ = status.st_ino;
+  if (fstat(file_, &status) == 0) {
+    inode_ = status.st_ino;
+    device_ = status.st_dev;
+  }
   const ProcessLook self = look_at(getpid());
   namespace_ = self.there ? own_namespace() : 0;
   started_ = self.started;
@@ -184,6 +187,7 @@ void Processes::know_oneself() noexcept {
 
 void Processes::introduce(ProcessSlot& slot) const noexcept {
   slot.left.set(0);
+  slot.orphan.set(0);
   slot.lifeline.set(0);
   slot.entangled.set(0);
   slot.common_lane.set(0);
@@ -216,7 +220,32 @@ std::string Processes::command(std::uint32_t index) const {
   return {text.data(), strnlen(text.data(), text.size())};
 }
 
-bool Processes::byte_is_mine() const noexcept { return alone() || lock_byte(file_, self_slot()); }
+// Somebody may have closed it, and have opened something else under its number since.
+bool Processes::descriptor_is_ours() const noexcept {
+  struct stat status {};
+  return fstat(file_, &status) == 0 && status.st_ino == inode_ && status.st_dev == device_;
+}
+
+bool Processes::byte_is_mine() const noexcept {
+  return alone() || (descriptor_is_ours() && lock_byte(file_, self_slot()));
+}
+
+bool Processes::anybody_lives(int file) noexcept {
+  struct flock lock = byte_of(0, F_WRLCK);
+  lock.l_len = process_count;
+  return fcntl(file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+// By its number, which only within one namespace means anything.
+bool Processes::process_gone(const ProcessSlot& slot, bool thorough) const noexcept {
+  const int pid = slot.pid.acquire();
+  if (kill(pid, 0) != 0 && errno == ESRCH) return true;
+  if (!thorough) return false;
+  const ProcessLook look = look_at(pid);
+  // A first thread that ended while others run is shown as a zombie, too.
+  const bool ended = (look.state == 'Z' || look.state == 'X') && look.threads <= 1;
+  return look.there && (ended || look.started != slot.started.acquire());
+}
 
 bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
   if (alone()) return false;
@@ -226,19 +255,18 @@ bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
   if (now != ProcessState::live) return now == ProcessState::dead;
   if (word == live_word(self_)) return false;
   struct flock lock = byte_of(index, F_WRLCK);
-  if (fcntl(file_, F_OFD_GETLK, &lock) != 0) return false;
+  // Before and after: what was asked was the table's file, and not what another thread has opened in its place.
+  if (!descriptor_is_ours() || fcntl(file_, F_OFD_GETLK, &lock) != 0 || !descriptor_is_ours()) return false;
   bool gone = lock.l_type == F_UNLCK;
-  const int pid = other.pid.acquire();
-  if (namespace_ != 0 && other.pid_namespace.acquire() == namespace_ && pid > 0 && other.word.ordered() == word) {
+  const bool known = namespace_ != 0 && other.pid_namespace.acquire() == namespace_ && other.pid.acquire() > 0;
+  if (known && other.word.ordered() == word) {
     if (gone) {
       gone = !has_table_mapped(other);
-    } else if (other.lifeline.acquire() == 0) {
-      gone = kill(pid, 0) != 0 && errno == ESRCH;
-      if (!gone && thorough) {
-        const ProcessLook look = look_at(pid);
-        // A first thread that ended while others run is shown as a zombie, too.
-        const bool ended = (look.state == 'Z' || look.state == 'X') && look.threads <= 1;
-        gone = look.there && (ended || look.started != other.started.acquire());
+    } else if (process_gone(other, thorough)) {
+      if (other.lifeline.acquire() == 0) {
+        gone = true;
+      } else if (other.orphan.acquire() == 0 && other.word.ordered() == word) {
+        other.orphan.exchange(1);
       }
     }
   }

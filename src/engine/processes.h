@@ -45,7 +45,8 @@ struct alignas(64) ProcessSlot {
   Cell<std::uint32_t> lifeline;   // given away: the byte alone decides
   Cell<std::uint32_t> entangled;  // its waiters that may be part of a cycle, or more
   Cell<std::uint32_t> common_lane;
-  Cell<std::uint32_t> left;  // in good order: nothing to tell of
+  Cell<std::uint32_t> left;    // in good order: nothing to tell of
+  Cell<std::uint32_t> orphan;  // gave its lifeline away and is gone: its locks count, it does nothing any more
   Cell<std::uint64_t> command[command_words];
 };
 
@@ -64,6 +65,8 @@ class Processes {
   Reach reach() const noexcept { return alone() ? Reach::this_process : Reach::all_processes; }
 
   bool live(ProcessRef ref) const noexcept { return slots_[slot_of(ref)].word.ordered() == live_word(ref); }
+  // It lives, and not only its locks do.
+  bool runs(ProcessRef ref) const noexcept { return live(ref) && slots_[slot_of(ref)].orphan.ordered() == 0; }
   bool slot_live(std::uint32_t slot) const noexcept {
     return slots_[slot % process_count].word.ordered() >> 32 == static_cast<std::uint32_t>(ProcessState::live);
   }
@@ -83,6 +86,9 @@ class Processes {
   // After everything of the dead process was collected.
   void free_slot(ProcessRef ref) noexcept;
 
+  // Somebody lives who uses the table in this file.
+  static bool anybody_lives(int file) noexcept;
+
   // Its byte is still locked by this process: the descriptor was not closed behind our back.
   bool byte_is_mine() const noexcept;
 
@@ -96,6 +102,8 @@ class Processes {
   void know_oneself() noexcept;
   void introduce(ProcessSlot& slot) const noexcept;
   bool take(std::uint32_t index, std::uint64_t word) noexcept;
+  bool descriptor_is_ours() const noexcept;
+  bool process_gone(const ProcessSlot& slot, bool thorough) const noexcept;
   bool has_table_mapped(const ProcessSlot& slot) const noexcept;
 
   ProcessSlot* slots_ = nullptr;
@@ -104,7 +112,8 @@ class Processes {
   ProcessRef self_ = 0;
   std::uint64_t namespace_ = 0;  // where process ids and start times mean the same as here; 0: not known
   std::uint64_t inode_ = 0;      // of the table
-  std::uint64_t base_ = 0;       // where this process has mapped it
+  std::uint64_t device_ = 0;
+  std::uint64_t base_ = 0;  // where this process has mapped it
   std::uint64_t started_ = 0;
 };
 

@@ -21,6 +21,7 @@ namespace hierlock::engine {
 namespace {
 
 constexpr std::int64_t watch_interval = 15'000'000;      // ns between two looks for the dead, by anybody
+constexpr std::int64_t collect_patience = 1'000'000;     // for latches: what is late is done at the next look
 constexpr std::int64_t thorough_interval = 100'000'000;  // and for forked children that hide a death, by each process
 
 }  // namespace
@@ -42,32 +43,36 @@ bool Table::recover() noexcept {
 bool Table::recover_now(bool thorough) noexcept {
   if (processes_.alone() || lost()) return false;
   bool found = false;
+  bool collects = true;  // until a stopped process is in the way: then it would be in the way of each of the dead
   for (std::uint32_t slot = 1; slot < processes_.used(); ++slot) {
     const bool was_live = processes_.slot_live(slot);
     if (!processes_.find_dead(slot, thorough)) continue;
-    found = found || was_live;
-    collect(processes_.ref(slot));
+    if (was_live) {
+      found = true;
+      try {
+        write_log("process " + std::to_string(processes_.slot(slot).pid.acquire()) + " (" + processes_.command(slot) +
+                  ") died; what it held was released");
+      } catch (...) {  // no memory for the words
+      }
+    }
+    collects = collects && collect(processes_.ref(slot));
   }
   return found;
 }
 
 // One at a time: who collects clears what names the dead, and must not go on when somebody else has finished and it
 // names the living again.
-void Table::collect(ProcessRef dead) noexcept {
+bool Table::collect(ProcessRef dead) noexcept {
   const std::uint32_t slot = slot_of(dead);
   // Whoever is at it, or stopped at it, is left to it: nothing is urgent.
-  if (header_->recovery_latch.lock(processes_, 0) == Latching::late) return;
+  if (header_->recovery_latch.lock(processes_, 0) == Latching::late) return false;
+  bool done = true;
   if (processes_.state(slot) == ProcessState::dead && processes_.ref(slot) == dead) {
-    try {
-      if (processes_.slot(slot).left.acquire() == 0) {
-        write_log("process " + std::to_string(processes_.slot(slot).pid.acquire()) + " (" + processes_.command(slot) +
-                  ") died; what it held was released");
-      }
-    } catch (...) {  // no memory for the words
-    }
-    if (collect_garbage(dead)) processes_.free_slot(dead);
+    done = collect_garbage(dead);
+    if (done) processes_.free_slot(dead);
   }
   header_->recovery_latch.unlock(processes_);
+  return done;
 }
 
 // Of a process whose slot is this one's now.
@@ -81,11 +86,12 @@ void Table::collect_all_of(ProcessRef dead) noexcept {
 bool Table::collect_garbage(ProcessRef dead) noexcept {
   // Words before waiters: those who are told then find them gone.
   each_entry_of(dead, header_->records, at_.records, [&](Index r) { drop_words(record_at(r), dead); });
-  bool done = true;
-  for (unsigned s = 0; s < stripe_count; ++s) done = drop_waiters(s, dead) && done;
-  if (header_->index_latch.names(dead)) done = IndexGuard(*this, patience_).taken() && done;
-  if (!done) return false;
-  const Index tallies = std::min(header_->tallies.next.ordered(), capacity_.tallies);
+  for (unsigned s = 0; s < stripe_count; ++s) {
+    if (!drop_waiters(s, dead)) return false;
+  }
+  if (header_->index_latch.names(dead) && !IndexGuard(*this, collect_patience).taken()) return false;
+  // One more than were given: somebody may be giving one, and others count in it already.
+  const Index tallies = std::min(header_->tallies.next.ordered() + 1, capacity_.tallies);
   for (std::uint32_t lane = 0; lane < lanes_used(); ++lane) {
     if (header_->lanes[lane].process.ordered() != dead) continue;
     for (Index t = 0; t < tallies; ++t) {
@@ -159,7 +165,7 @@ void Table::drop_word(Index index, ProcessRef dead) noexcept {
 // still names the dead. False if a stopped process has it.
 bool Table::drop_waiters(unsigned s, ProcessRef dead) noexcept {
   WakeList wake(processes_.reach());
-  const Latched latched(*this, s, false, patience_);
+  const Latched latched(*this, s, false, collect_patience);
   if (!latched.taken()) return false;
   for (std::uint32_t i = 0; i < waiters_used(s); ++i) {
     Waiter& w = waiters_of(s)[i];
@@ -212,53 +218,57 @@ std::size_t Table::break_locks(std::span<const spi::Step> steps) {
     throw Error(ErrorKind::unavailable,
                 "a stopped process keeps the table from being changed: let it go on, or kill it");
   }
+  struct Unlock {
+    Table& table;
+    ~Unlock() { table.header_->recovery_latch.unlock(table.processes_); }
+  } const unlock{*this};
   std::size_t broken = 0;
+  std::vector<Held> held;
   for (Index r = 1; r < records_end(); ++r) {
     Record& record = record_at(r);
     std::uint64_t before = record.word.acquire();
     if (record_state(before) != RecordState::held || !live_record(r)) continue;
-    const bool asked = any_hold(record, [&](Index node, Mode, bool was_asked) { return was_asked && node == target; });
+    held.clear();
+    bool asked = false;
+    any_hold(record, [&](Index node, Mode mode, bool was_asked) {
+      held.push_back({node, mode});
+      asked = asked || (was_asked && node == target);
+      return false;
+    });
     if (!asked) continue;
-    // From here on its owner finds it lost, and gives back only the intentions on ancestors (Table::release).
+    // If this succeeds, what was read is what it held: a record leaves `held` by a compare-and-swap only, or, with one
+    // exclusive node, by that node's word; and comes back with another generation if it holds something else. From here
+    // on its owner finds it lost, and gives back only the intentions on ancestors (Table::release).
     if (!record.word.cas(before, record_word(record_generation(before), RecordState::broken))) continue;
-    break_record(r);
+    for (const Held& hold : held) break_hold(r, record_generation(before), hold);
     ++broken;
   }
-  header_->recovery_latch.unlock(processes_);
   return broken;
 }
 
-// Counted holds are subtracted in a lane of their own process, so that they still mean something only together. Written
-// down before it is done: if this process dies in between, too much is counted until the other one ends, never too
-// little.
-void Table::break_record(Index index) noexcept {
-  Record& record = record_at(index);
-  const ProcessRef process = record.process.acquire();
-  const std::uint32_t lane = processes_.slot(slot_of(process)).common_lane.acquire() % most_lanes;
-  const auto drop = [&](Index n, Mode mode) {
-    Node& node = node_at(n);
-    if (is_slots(node) || mode == Mode::S) {
-      if (lane < capacity_.lanes && header_->lanes[lane].process.acquire() == process) {
-        tally_of(lane, node.tally.acquire()).shared.subtract(1);
-      }
-    } else if (mode == Mode::X) {
-      std::uint64_t w = node.word.ordered();
+// Counted holds are subtracted in a lane of their own process, so that they still mean something only together. If this
+// process dies before it is done, too much is counted until the other one ends, never too little.
+void Table::break_hold(Index index, std::uint32_t generation, const Held& held) noexcept {
+  const Record& record = record_at(index);
+  Node& node = node_at(held.node);
+  WakeList wake(processes_.reach());
+  if (is_slots(node) || held.mode == Mode::S) {
+    const ProcessRef process = record.process.acquire();
+    const std::uint32_t lane = processes_.slot(slot_of(process)).common_lane.acquire();
+    if (lane >= capacity_.lanes || header_->lanes[lane].process.ordered() != process) return;
+    tally_of(lane, node.tally.acquire()).shared.subtract(1);
+    tell_queue(held.node);
+  } else if (held.mode == Mode::X) {
+    // Its owner may be giving it back at this moment, and even have taken it again with the same record: not while the
+    // latch is ours and the fast path is shut, so if the record is still the broken one, the word is the broken one's.
+    const Latched latched(*this, held.node, false, join_patience);
+    if (!latched.taken()) return;  // its owner clears it when it lets go
+    std::uint64_t w = node.word.change_bits(0, word::queued) | word::queued;
+    if (record.word.ordered() == record_word(generation, RecordState::broken)) {
       while ((w & word::holder) == index && !node.word.cas(w, w & ~word::holder)) {
       }
-    } else {
-      return;
     }
-    tell_queue(n);
-  };
-  Index block = record.steps.acquire();
-  if (block == none) {
-    drop(record.node.acquire(), node_mode(record));
-    return;
-  }
-  for (Index walked = 0; block != none && walked < blocks_end(); ++walked, block = block_at(block).next.acquire()) {
-    for (const auto& step : block_at(block).word) {
-      if (step_node(step.acquire()) != none) drop(step_node(step.acquire()), step_mode(step.acquire()));
-    }
+    settle(held.node, wake);
   }
 }
 

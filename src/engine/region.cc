@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -78,6 +79,11 @@ Region::Region(std::size_t bytes) : size_((bytes + page_size() - 1) / page_size(
 Region::Region(int file, std::size_t bytes)
     : size_((bytes + page_size() - 1) / page_size() * page_size()), file_(file) {
   base_ = reserve(size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file);
+  struct stat status {};
+  if (fstat(file, &status) == 0) {
+    inode_ = status.st_ino;
+    device_ = status.st_dev;
+  }
   // Otherwise a dump of a process that crashed would take the gigabytes of zeros with it.
   madvise(base_, size_, MADV_DONTDUMP);
   watch_for_tearing();
@@ -121,12 +127,15 @@ bool Region::commit(std::size_t offset, std::size_t bytes) noexcept {
   const std::size_t last = (offset + bytes + page_size() - 1) / page_size() * page_size();
   if (last > size_ || last < first) return false;
   if (!in_file()) return mprotect(base_ + first, last - first, PROT_READ | PROT_WRITE) == 0;
-  int error = 0;
+  // The descriptor may have been closed by others, and its number be that of a file of theirs. And not posix_fallocate,
+  // which where the filesystem cannot do it writes to the file instead.
+  struct stat status {};
+  if (fstat(file_, &status) != 0 || status.st_ino != inode_ || status.st_dev != device_) return false;
+  int done = 0;
   do {
-    error = posix_fallocate(file_, static_cast<off_t>(first), static_cast<off_t>(last - first));
-  } while (error == EINTR);
-  if (error != 0) errno = error;
-  return error == 0;
+    done = fallocate(file_, 0, static_cast<off_t>(first), static_cast<off_t>(last - first));
+  } while (done != 0 && errno == EINTR);
+  return done == 0;
 }
 
 void Region::discard(std::size_t offset, std::size_t bytes) noexcept {

@@ -2,6 +2,8 @@
 // given real memory as they are needed. Private memory of this process, or a sparse file that others map too.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +39,8 @@ class Region {
   std::byte* base_ = nullptr;
   std::size_t size_ = 0;
   int file_ = -1;
+  ino_t inode_ = 0;
+  dev_t device_ = 0;
   std::atomic<bool> torn_{false};
 };
 

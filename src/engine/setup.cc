@@ -40,15 +40,20 @@ Capacity Capacity::for_locks(std::uint64_t locks, std::uint32_t lanes) {
     return static_cast<std::uint32_t>(round_up(std::min(wanted, most), chunk_size));
   };
   Capacity c;
-  c.records = bounded(4 * locks + 4096, word::holder - chunk_size);
+  // And each process takes at least a chunk of each kind.
+  const std::uint64_t chunks = std::min<std::uint64_t>(lanes, process_count) * chunk_size;
+  c.records = bounded(4 * locks + chunks, word::holder - chunk_size);
   c.nodes = bounded(3 * locks + 64, std::uint64_t{1} << 26);
-  c.owners = bounded(locks + 1024, std::uint64_t{1} << 25);
-  c.blocks = bounded(4 * locks + 4096, std::uint64_t{1} << 26);
+  c.owners = bounded(locks + chunks, std::uint64_t{1} << 25);
+  c.blocks = bounded(4 * locks + chunks, std::uint64_t{1} << 26);
   c.texts = bounded(4 * locks + 1024, std::uint64_t{1} << 26);
-  c.tallies = static_cast<std::uint32_t>(round_up(bounded(2 * locks + 64, std::uint64_t{1} << 23), tally_growth));
   c.lanes = lanes;
   c.waiters_per_stripe = 16'384;
   c.idle_nodes = 262'144;
+  // A node keeps its tally, so idle ones must not have them all.
+  const std::uint64_t idle = std::min<std::uint64_t>(c.nodes, c.idle_nodes + 4096);
+  c.tallies = static_cast<std::uint32_t>(
+      round_up(bounded(std::max(2 * locks, idle) + 64, std::uint64_t{1} << 23), tally_growth));
   return c;
 }
 
@@ -169,22 +174,26 @@ void Table::initialise() {
 // What a process needs before its first lock.
 void Table::join() {
   idle_lanes_.reserve(capacity_.lanes);
-  std::optional<std::uint32_t> lane = claim_lane(join_patience);
-  if (!lane && shared()) {  // those who left or died may have had them all
+  Lanes claimed = claim_lane(capacity_.lanes, shared() ? join_patience : Latch::for_ever);
+  if (!claimed.lane && shared()) {  // those who left or died may have had them all
     recover_now(true);
-    lane = claim_lane(join_patience);
+    claimed = claim_lane(capacity_.lanes, join_patience);
   }
-  if (!lane) {
+  if (claimed.late) {
+    throw Error(ErrorKind::unavailable, "a stopped process keeps the lock table " + path() +
+                                            " from being opened: let it go on, or kill it, and try again");
+  }
+  if (!claimed.lane) {
     throw Error(ErrorKind::exhausted,
                 "the lock table has no room for another process: close some, or use another table (shm:NAME)");
   }
-  common_lane_ = *lane;
+  common_lane_ = *claimed.lane;
   processes_.slot(processes_.self_slot()).common_lane.set(common_lane_);
 }
 
 // As if this process had died, which is always right. Whoever comes next, or waits, collects.
 void Table::leave() noexcept {
-  if (!processes_.alone() && processes_.self() != 0 && !lost()) processes_.leave();
+  if (!processes_.alone() && processes_.self() != 0 && !region_->torn()) processes_.leave();
 }
 
 bool Table::lost() noexcept {

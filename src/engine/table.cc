@@ -169,16 +169,24 @@ std::string Table::self_conflict(const Attempt& a, Index index, Mode mode) const
 
 // --- taking ----------------------------------------------------------------------------------------------
 
-void Table::begin(Attempt& a) {
+bool Table::begin(Attempt& a) {
   if (a.steps.size() > a.few.size()) a.many.resize(a.steps.size() - a.few.size());
   if (a.extending) a.undo.reserve(a.steps.size());  // so that nothing fails between taking a step and noting it
   Record& record = record_at(a.record);
-  if (!a.extending) {
+  if (a.extending) {
+    // An operator may break what is held, not what is being changed.
+    std::uint64_t w = record.word.acquire();
+    if (record_state(w) != RecordState::held ||
+        !record.word.cas(w, record_word(record_generation(w), RecordState::taking))) {
+      return false;
+    }
+  } else {
     record.fence.set(0);
     record.node.set(none);
     record.mode.set(static_cast<std::uint32_t>(Mode::IS));  // what it held before must not make it look stronger
     record.word.set(record_word(record_generation(record.word.relaxed()) + 1, RecordState::taking));
   }
+  return true;
 }
 
 namespace {
@@ -558,7 +566,9 @@ std::int64_t Table::finish(Attempt& a) {
   record.fence.set(fence);
   if (!a.extending) record.since.set(coarse_time());
   record.want.set(none);
-  record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::held));
+  // Extended, it is another lock: whoever looked at what it held before must not act on that.
+  const std::uint32_t generation = record_generation(record.word.relaxed()) + (a.extending ? 1 : 0);
+  record.word.set(record_word(generation, RecordState::held));
   return fence;
 }
 
@@ -583,10 +593,16 @@ void Table::give_back(Index index, Index record, Mode mode, std::uint32_t lane) 
 }
 
 void Table::tell_queue(Index index) noexcept {
+  // With a stopped process in the way, those who wait look for themselves (I5); and who has many to tell is not kept.
+  constexpr std::int64_t just_now = 100'000'000;
+  const bool late = shared() && coarse_time() - last_late_.load(std::memory_order_relaxed) < just_now;
   WakeList wake(processes_.reach());
-  const Latched latched(*this, index, false, patience_);
-  // Otherwise a stopped process is in the way, and those who wait look for themselves (I5).
-  if (latched.taken()) settle(index, wake);
+  const Latched latched(*this, index, false, late ? 0 : patience_);
+  if (latched.taken()) {
+    settle(index, wake);
+  } else {
+    last_late_.store(coarse_time(), std::memory_order_relaxed);
+  }
 }
 
 // Undoes an upgrade. False if a stopped process is in the way.
@@ -717,6 +733,8 @@ void Table::abandon(Attempt& a) noexcept {
     }
   }
   a.undo.clear();
+  Record& record = record_at(a.record);
+  record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::held));
 }
 
 // --- the queue -------------------------------------------------------------------------------------------
@@ -870,8 +888,9 @@ bool Table::to_steps(Index index) {
   Record& record = record_at(index);
   std::array<std::uint64_t, max_depth> steps{};
   std::size_t count = 0;
-  any_hold(record, [&](Index node, Mode mode, bool asked) {
-    steps[count++] = make_step(node, mode, asked);
+  any_hold(record, [&](Index node, Mode mode, bool) {
+    steps[count] = make_step(node, mode, count == 0);  // the deepest is what was asked for
+    ++count;
     return false;
   });
   Index head = none;
@@ -933,7 +952,11 @@ Progress Table::give(Index record, Index to, std::string& cycle) {
   const std::int64_t give_patience = shared() ? 100'000'000 : Latch::for_ever;
   const Latched latched(*this, none, true, give_patience);
   if (!latched.taken()) return Progress::late;
-  const std::uint64_t handle = record_at(record).word.relaxed();
+  std::uint64_t handle = record_at(record).word.relaxed();
+  if (record_state(handle) != RecordState::held ||
+      !record_at(record).word.cas(handle, record_word(record_generation(handle), RecordState::taking))) {
+    return Progress::lost;
+  }
   move_record(record, to);
   const Index owner = record_at(to).owner.relaxed();
   Index waiting = none;

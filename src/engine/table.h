@@ -60,6 +60,7 @@ enum class Progress : std::uint8_t {
   deadlock,        // waiting would close a cycle: Attempt::cycle
   full,            // out of nodes, records, blocks, tallies or waiters
   slots_disagree,  // the holders of this slots name counted on another number: Attempt::slots_there
+  lost,            // the lock was taken away
   late,            // somebody has had a latch for longer than is usual (a stopped process): come again, or give up
 };
 
@@ -176,8 +177,8 @@ class Table {
   void leave_lane(std::uint32_t lane) noexcept;
 
   // --- locks --------------------------------------------------------------------------------------------------------
-  // Begins: the record is the attempt's, in state `taking`.
-  void begin(Attempt& attempt);
+  // Begins: the record is the attempt's, in state `taking`. False if what is to be extended was taken away.
+  bool begin(Attempt& attempt);
   // Goes on until everything is held, or something stands in the way. With `queue` false a conflict leaves no waiter.
   Progress advance(Attempt& attempt, bool queue);
   // After `granted`: mints the fence; the record is held.
@@ -278,8 +279,9 @@ class Table {
   Index take_node();
   void free_node(Index node) noexcept;
   Index fresh_node();
-  bool reuse(Index node);
-  void sweep(std::uint32_t steps);
+  enum class Reuse : std::uint8_t { done, in_use, late };
+  Reuse reuse(Index node);
+  bool sweep(std::uint32_t steps);
   bool grow_index();
   bool index_insert(std::uint64_t hash, Index node) noexcept;
   void index_remove(std::uint64_t hash, Index node) noexcept;
@@ -338,7 +340,11 @@ class Table {
   Index write(std::string_view text, At at, Take take, Free give_back);
   template <class At>
   static std::string read(Index first, At at);
-  std::optional<std::uint32_t> claim_lane(std::int64_t patience) noexcept;
+  struct Lanes {
+    std::optional<std::uint32_t> lane;
+    bool late;
+  };
+  Lanes claim_lane(std::uint32_t end, std::int64_t patience) noexcept;
   bool give_tally(Node& node);
 
   // --- setting up (setup.cc), recovery (recovery.cc) ---
@@ -346,7 +352,7 @@ class Table {
   void initialise();
   void join();
   void leave() noexcept;
-  void collect(ProcessRef dead) noexcept;
+  bool collect(ProcessRef dead) noexcept;
   void collect_all_of(ProcessRef dead) noexcept;
   bool collect_garbage(ProcessRef dead) noexcept;
   void drop_words(const Record& record, ProcessRef dead) noexcept;
@@ -359,7 +365,11 @@ class Table {
   bool anybody_entangled() const noexcept;
   Cell<std::uint32_t>& own_entangled() const noexcept { return processes_.slot(processes_.self_slot()).entangled; }
   std::uint32_t lanes_used() const noexcept { return std::min(header_->lanes_used.ordered(), capacity_.lanes); }
-  void break_record(Index record) noexcept;
+  struct Held {
+    Index node;
+    Mode mode;
+  };
+  void break_hold(Index record, std::uint32_t generation, const Held& held) noexcept;
   void clear_own_words(Index record) noexcept;
 
   // --- one node (table.cc) ---
@@ -456,7 +466,7 @@ class Table {
 
   static constexpr std::uint32_t first_index_log2 = 10;
   static constexpr std::size_t first_index_size = std::size_t{1} << first_index_log2;
-  static constexpr std::int64_t join_patience = 10'000'000'000;
+  static constexpr std::int64_t join_patience = 2'000'000'000;
 
   struct Offsets {
     std::size_t description, header, index, nodes, texts;
@@ -494,6 +504,7 @@ class Table {
   std::atomic<bool> lost_{false};
   std::atomic<std::int64_t> last_look_{0};
   std::atomic<std::int64_t> last_thorough_{0};
+  std::atomic<std::int64_t> last_late_{0};  // coarse_time() when somebody was not told
 };
 
 // Nanoseconds, to within a few milliseconds, of a clock that all processes share: for ages, not for order.
@@ -571,7 +582,7 @@ void Table::each_waiter(unsigned stripe, F f) const {
   const std::uint32_t used = waiters_used(stripe);
   Waiter* const first = waiters_of(stripe);
   for (std::uint32_t i = 0; i < used; ++i) {
-    if (first[i].waiting.acquire() != 0 && processes_.live(first[i].process.acquire())) f(first[i]);
+    if (first[i].waiting.acquire() != 0 && processes_.runs(first[i].process.acquire())) f(first[i]);
   }
 }
 

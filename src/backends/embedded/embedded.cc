@@ -38,7 +38,7 @@ class LossWatch {
     for (const Watched& w : watched_) {
       if (w.grant.id == grant.id) return w.lost.get_token();
     }
-    Watched& added = watched_.emplace_back(Watched{grant, {}, false});
+    Watched& added = watched_.emplace_back(Watched{grant, {}, false, false});
     const std::stop_token token = added.lost.get_token();
     if (!engine_.surely_held(grant)) {
       added.lost.request_stop();
@@ -49,6 +49,28 @@ class LossWatch {
     }
     wake_.notify_all();
     return token;
+  }
+  // Extending or handing over makes it another grant: until that is known, nobody is told that the old one is gone.
+  template <class F>
+  std::optional<spi::Grant> while_it_changes(const spi::Grant& grant, F change) {
+    if (!thread_started_.load(std::memory_order_relaxed)) return change();
+    const auto pause = [&](bool paused, const spi::Grant& now) {
+      const std::lock_guard guard(mutex_);
+      for (Watched& w : watched_) {
+        if (w.grant.id != grant.id) continue;
+        w.paused = paused;
+        w.grant = now;
+      }
+    };
+    pause(true, grant);
+    try {
+      const std::optional<spi::Grant> changed = change();
+      pause(false, changed.value_or(grant));
+      return changed;
+    } catch (...) {
+      pause(false, grant);
+      throw;
+    }
   }
   // It was given back by its holder: nobody is told.
   void forget(const spi::Grant& grant) noexcept {
@@ -62,6 +84,7 @@ class LossWatch {
     spi::Grant grant;
     std::stop_source lost;
     bool told;
+    bool paused = false;
   };
 
   void run(const std::stop_token& end) {
@@ -74,7 +97,7 @@ class LossWatch {
       }
       std::vector<std::stop_source> lost;
       for (Watched& w : watched_) {
-        if (w.told || engine_.surely_held(w.grant)) continue;
+        if (w.told || w.paused || engine_.surely_held(w.grant)) continue;
         w.told = true;
         lost.push_back(w.lost);
       }
@@ -115,13 +138,16 @@ class Embedded final : public spi::Backend {
   std::optional<spi::Grant> acquire(const spi::Request& request) override { return engine_.acquire(request); }
   spi::Grant at_once(const spi::Chain& chain) noexcept override { return engine_.at_once(chain); }
   std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request) override {
-    return engine_.extend(grant, request);
+    const auto extended = losses_.while_it_changes(grant, [&] { return engine_.extend(grant, request); });
+    return extended;
   }
   void release(const spi::Grant& grant) noexcept override {
     losses_.forget(grant);
     engine_.release(grant);
   }
-  spi::Grant give(const spi::Grant& grant, spi::OwnerId to) override { return engine_.give(grant, to); }
+  spi::Grant give(const spi::Grant& grant, spi::OwnerId to) override {
+    return *losses_.while_it_changes(grant, [&] { return std::optional(engine_.give(grant, to)); });
+  }
   bool held(const spi::Grant& grant) const noexcept override { return engine_.held(grant); }
   std::stop_token lost(const spi::Grant& grant) override {
     if (!engine_.table().shared()) return {};  // nobody can take it away
@@ -254,7 +280,7 @@ std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners) {
 }
 
 std::unique_ptr<spi::Backend> open_shm(const spi::Url& url, Owners owners) {
-  constexpr std::uint32_t lanes = 1024;
+  constexpr std::uint32_t lanes = 2048;
   engine::FileOptions file;
   file.path = path_of(url.rest);
   std::uint64_t locks = default_shm_locks;
