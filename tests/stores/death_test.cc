@@ -155,6 +155,52 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"of_a_waiter_ahead", {}, {Target("u1/a1")}, hierlock::shared("u1/a1")}),
     [](const testing::TestParamInfo<Case>& c) { return c.param.name; });
 
+TEST(Breaking, frees_the_target_at_once_and_is_loss_to_the_holder) {
+  Stage stage;
+  Engine& holder = stage.engine();
+  const auto operators = stage.open();
+  for (const std::vector<Target>& targets :
+       {std::vector<Target>{Target("u1/a1/r1")}, std::vector<Target>{hierlock::shared("u1/a1/r1")},
+        std::vector<Target>{hierlock::slots("s", 1)}, std::vector<Target>{Target("u1/a1/r1"), named("n")}}) {
+    const auto lock = ask(holder, targets, 1s);
+    ASSERT_TRUE(lock);
+    EXPECT_EQ(operators->break_locks(spi::Plan(targets.front()), "a test"), 1u);
+    EXPECT_FALSE(holder.held(*lock));
+    const Target again = targets.front().space() == Space::slots ? targets.front() : Target("u1/a1/r1");
+    const auto next = ask(*operators, {again}, 1s);
+    ASSERT_TRUE(next) << "it is not free";
+    holder.release(*lock);
+    EXPECT_TRUE(operators->held(*next)) << "the old holder gave back what is not its own";
+    EXPECT_FALSE(ask(holder, {again}, 0s)) << "two hold it";
+    operators->release(*next);
+    EXPECT_EQ(holder.table().check(), "");
+  }
+}
+
+TEST(Breaking, leaves_a_lock_alone_that_is_being_extended) {
+  Stage stage;
+  Engine& holder = stage.engine();
+  const auto other = stage.open();
+  const auto in_the_way = ask(*other, {Target("u2")}, 1s);
+  const auto lock = ask(holder, {Target("u1")}, 1s);
+  auto extending = std::async(std::launch::async, [&] {
+    const Target more("u2");
+    const spi::Plan plan(more);
+    return holder.extend(*lock, {.plan = plan});
+  });
+  const Clock::time_point deadline = Clock::now() + patience;
+  while (other->table().copy().waiters.empty()) ASSERT_LT(Clock::now(), deadline);
+  EXPECT_EQ(other->break_locks(spi::Plan(Target("u1")), "a test"), 0u);
+  EXPECT_FALSE(ask(*other, {Target("u1")}, 0s)) << "two hold it";
+  other->release(*in_the_way);
+  const auto extended = extending.get();
+  ASSERT_TRUE(extended);
+  EXPECT_TRUE(holder.held(*extended));
+  EXPECT_EQ(other->break_locks(spi::Plan(Target("u1")), "a test"), 1u) << "extended, it can be broken";
+  EXPECT_TRUE(ask(*other, {Target("u2")}, 1s)) << "broken as a whole";
+  holder.release(*extended);
+}
+
 TEST(Waking, does_not_wait_for_the_sleeper_to_look_by_itself) {  // I5: it would, after a second
   Engine engine(engine::Capacity::for_locks(100), Owners::per_handle);
   for (const auto& [has, wants] :
