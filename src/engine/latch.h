@@ -48,6 +48,7 @@ inline Latching Latch::lock(Processes& processes, std::int64_t patience) noexcep
   return lock_slowly(processes, patience);
 }
 
+// Model: L5.
 inline void Latch::unlock(const Processes& processes) noexcept {
   std::uint32_t seen = processes.self() << 1;
   while (!word_.cas(seen, 0)) {

@@ -83,6 +83,7 @@ ProcessLook look_at(int pid) noexcept {
 
 }  // namespace
 
+// Model: L1 to L4.
 Latching Latch::lock_slowly(Processes& processes, std::int64_t patience) noexcept {
   constexpr int spins = 100;
   constexpr std::int64_t look_again = 10'000'000;  // ns
@@ -161,7 +162,7 @@ bool Processes::begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file, c
   return false;
 }
 
-// With the byte locked.
+// Model: N2, with the byte locked (N1).
 bool Processes::take(std::uint32_t index, std::uint64_t word) noexcept {
   ProcessSlot& mine = slots_[index];
   for (std::uint32_t seen = used_->ordered(); seen <= index && !used_->cas(seen, index + 1);) {
@@ -247,6 +248,7 @@ bool Processes::process_gone(const ProcessSlot& slot, bool thorough) const noexc
   return look.there && (ended || look.started != slot.started.acquire());
 }
 
+// Model: W1 the slot's word, W2 the kernel, W3 exactly that word is changed.
 bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
   if (alone()) return false;
   ProcessSlot& other = slot(index);
@@ -324,6 +326,7 @@ bool Processes::has_table_mapped(const ProcessSlot& slot) const noexcept {
   return found;
 }
 
+// Model: V1; V2 is the descriptor being closed.
 void Processes::leave() noexcept {
   ProcessSlot& mine = slot(self_slot());
   mine.left.set(1);
@@ -331,6 +334,7 @@ void Processes::leave() noexcept {
   mine.word.cas(word, word_of(ProcessState::dead, self_));
 }
 
+// Model: C7.
 void Processes::free_slot(ProcessRef ref) noexcept {
   std::uint64_t word = word_of(ProcessState::dead, ref);
   slot(slot_of(ref)).word.cas(word, word_of(ProcessState::free, ref));

@@ -60,8 +60,8 @@ bool Table::recover_now(bool thorough) noexcept {
   return found;
 }
 
-// One at a time: who collects clears what names the dead, and must not go on when somebody else has finished and it
-// names the living again.
+// Model: C0 and C7. One at a time: who collects clears what names the dead, and must not go on when somebody else has
+// finished and it names the living again.
 bool Table::collect(ProcessRef dead) noexcept {
   const std::uint32_t slot = slot_of(dead);
   // Whoever is at it, or stopped at it, is left to it: nothing is urgent.
@@ -82,7 +82,7 @@ void Table::collect_all_of(ProcessRef dead) noexcept {
   header_->recovery_latch.unlock(processes_);
 }
 
-// Under recovery_latch. False if a stopped process was in the way of some of it.
+// Model: C1 to C6. Under recovery_latch. False if a stopped process was in the way of some of it.
 bool Table::collect_garbage(ProcessRef dead) noexcept {
   // Words before waiters: those who are told then find them gone.
   each_entry_of(dead, header_->records, at_.records, [&](Index r) { drop_words(record_at(r), dead); });
@@ -150,6 +150,7 @@ void Table::drop_words(const Record& record, ProcessRef dead) noexcept {
   }
 }
 
+// Model: C1.
 void Table::drop_word(Index index, ProcessRef dead) noexcept {
   if (index == none) return;
   Node& node = node_at(index);
@@ -161,8 +162,8 @@ void Table::drop_word(Index index, ProcessRef dead) noexcept {
   }
 }
 
-// Takes a dead process's waiters out of a stripe, and tells those who waited for it. Also takes the latch over, if it
-// still names the dead. False if a stopped process has it.
+// Model: C2 to C4. Takes a dead process's waiters out of a stripe, and tells those who waited for it. Also takes the
+// latch over, if it still names the dead. False if a stopped process has it.
 bool Table::drop_waiters(unsigned s, ProcessRef dead) noexcept {
   WakeList wake(processes_.reach());
   const Latched latched(*this, s, false, collect_patience);

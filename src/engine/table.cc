@@ -39,6 +39,7 @@ Table::Latched::~Latched() {
   while (end_ > first_) table_.header_->stripes[--end_].latch.unlock(table_.processes_);
 }
 
+// Model: Z1.
 void Table::sleep(Index w, std::int64_t nanoseconds) const noexcept {
   futex_wait(waiter(w).signal, 0, nanoseconds, processes_.reach());
 }
@@ -50,8 +51,9 @@ void Table::tell(Index w) noexcept {
 
 // --- what a node looks like ------------------------------------------------------------------------------
 
-// The sum over the lanes of live processes. A process's lanes mean something only together (one may be below zero), so
-// if one that was counted has died meanwhile, the rest of its lanes may have been left out: then once more.
+// Model: Q1 to Q3. The sum over the lanes of live processes. A process's lanes mean something only together (one may be
+// below zero), so if one that was counted has died meanwhile, the rest of its lanes may have been left out: then once
+// more.
 Table::Counts Table::count(const Node& node) const noexcept {
   const Index tally = node.tally.acquire();
   if (tally == none) return {};
@@ -221,7 +223,7 @@ struct Gate {
 
 }  // namespace
 
-// In one step, if nothing at all is in the way.
+// In one step, if nothing at all is in the way. (Model: F2 to F6.)
 inline bool Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode) noexcept {
   Node& node = node_at(index);
   if (mode == Mode::X) return (w & (shut | word::marked)) == 0 && node.word.cas(w, w | a.record);
@@ -234,8 +236,8 @@ inline bool Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode
   return false;
 }
 
-// All ancestors are counted first, then the target is taken with a locked instruction, then all are looked at: that one
-// instruction is the "between" of I2 for the whole path.
+// Model: A1 to A6. All ancestors are counted first, then the target is taken with a locked instruction, then all are
+// looked at: that one instruction is the "between" of I2 for the whole path.
 std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint32_t lane) noexcept {
   struct Level {
     const Node* node;
@@ -355,7 +357,7 @@ Progress Table::advance(Attempt& a, bool queue) {
         }
         break;
       }
-      record.want.set(node);
+      record.want.set(node);  // model: F1
       if (a.waiter == none && !own && take_fast(a, node, w, mode)) {
         progress = Progress::granted;
         break;
@@ -409,7 +411,7 @@ Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, 
         stale = true;
         return Progress::blocked;
       }
-      node.word.change_bits(0, word::queued);  // I2: shut the fast path, then look at the lanes
+      node.word.change_bits(0, word::queued);  // I2: shut the fast path, then look at the lanes (model: D1)
       const Progress progress =
           is_slots(node) ? decide_slots(a, index, queue, all, again) : decide(a, index, mode, own, queue, all, again);
       settle(index, wake);
@@ -420,7 +422,7 @@ Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, 
   }
 }
 
-// Under the latch of the node's stripe (or all of them), `queued` set.
+// Under the latch of the node's stripe (or all of them), `queued` set. (Model: D2 to D4.)
 Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> own, bool queue, bool all,
                        Again& again) {
   bool passes = false;  // the queue, because its owner is here already
@@ -520,7 +522,7 @@ Progress Table::wait_or_refuse(Attempt& a, Index index, Mode mode, bool all, Aga
   return Progress::blocked;
 }
 
-// Under the latch, `queued` set, nothing in conflict.
+// Under the latch, `queued` set, nothing in conflict. (Model: P1 for X, P2 and P3 for the others.)
 Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> own) {
   Node& node = node_at(index);
   const bool slot = is_slots(node);
@@ -550,6 +552,7 @@ Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> ow
   return Progress::granted;
 }
 
+// Model: H1 and H2, with what advance() wrote down.
 std::int64_t Table::finish(Attempt& a) {
   Record& record = record_at(a.record);
   const std::int64_t fence = std::max(a.floor, record.fence.relaxed()) + 1;  // I6
@@ -574,6 +577,7 @@ std::int64_t Table::finish(Attempt& a) {
 
 // --- giving back -----------------------------------------------------------------------------------------
 
+// Model: G4 for X, G1 to G3 for the others.
 void Table::give_back(Index index, Index record, Mode mode, std::uint32_t lane) noexcept {
   Node& node = node_at(index);
   std::uint64_t w = node.word.acquire();
@@ -739,6 +743,7 @@ void Table::abandon(Attempt& a) noexcept {
 
 // --- the queue -------------------------------------------------------------------------------------------
 
+// Model: E1.
 Index Table::enqueue(const Attempt& a, Index node, Mode mode, QueueKey key, bool entangled) {
   constexpr std::uint32_t waiters_per_commit = 64;
   const unsigned s = stripe_of(node);
@@ -780,12 +785,14 @@ void Table::dequeue(Waiter& w) noexcept {
   header_->stripes[s].used.set(used);
 }
 
+// Model: P4, Z2.
 void Table::leave_queue(Attempt& a) noexcept {
   dequeue(waiter(a.waiter));
   a.waiter = none;
 }
 
-// Under the latch, after any change: sets `queued` to whether anybody waits, and tells those who may go now (I5).
+// Model: T1 to T4. Under the latch, after any change: sets `queued` to whether anybody waits, and tells those who may
+// go now (I5).
 void Table::settle(Index index, WakeList& wake) noexcept {
   Node& node = node_at(index);
   const bool anybody = is_slots(node) ? tell_slots(index, wake) : tell_modes(index, wake);

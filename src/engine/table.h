@@ -1,6 +1,6 @@
 // Table: the lock table. It grants, queues and gives back, one node at a time, and never sleeps: waiting is engine.h's.
 //
-// THE PROTOCOL (invariants I1 to I7; the comments in table.cc name them)
+// THE PROTOCOL (invariants I1 to I7; the comments in table.cc name them, and the steps of the model in model/)
 //
 // I1 exclusion   For every node: if its word names a record (X), no tally of it counts anybody else, and if some tally
 //                counts an S, no tally counts another record's IX.
