@@ -1,12 +1,15 @@
-// What ./quickstart runs: the rule of hierarchical locks as a picture, every cell of it tried for real (H14), and a
-// first lock that is held and waited for. Ends with 1 if anything is not as the rule says.
+// What ./quickstart runs: the rule of hierarchical locks as a picture, every cell of it tried for real (H14), a first
+// lock that is held and waited for, and one whose holder is killed. All of it in a table that processes share, which is
+// removed again. Ends with 1 if anything is not as the rule says.
 #include <hierlock/hierlock.h>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -31,6 +34,12 @@ struct Pen {
   const char* bold() const { return colour ? "\033[1m" : ""; }
   const char* plain() const { return colour ? "\033[0m" : ""; }
 };
+
+// A table of this program's own, so that nobody else's locks are in the way.
+const std::string& table_url() {
+  static const std::string url = "shm:quickstart." + std::to_string(getpid());
+  return url;
+}
 
 // 2 users x 2 accounts x 2 resources: 14 targets, in the order of the tree.
 std::vector<std::string> all_targets() {
@@ -84,7 +93,7 @@ Outcome try_pair(hierlock::Locker& locker, const std::string& held, const std::s
 
 bool draw_matrix(const Pen& pen) {
   const auto targets = all_targets();
-  auto locker = hierlock::open("memory:");
+  auto locker = hierlock::open(table_url());
 
   std::printf("%s1. Who waits for whom%s\n\n", pen.bold(), pen.plain());
   std::printf("   A row's target is held, and a second thread asks for a column's target:\n");
@@ -142,7 +151,7 @@ bool show_a_wait(const Pen& pen) {
   std::printf("%s2. A lock held and waited for%s\n\n", pen.bold(), pen.plain());
   std::printf("              %-32s%s\n", "alice", "bob");
 
-  auto locker = hierlock::open("memory:");
+  auto locker = hierlock::open(table_url());
   const auto alice = locker.owner("alice");
   const auto bob = locker.owner("bob");
   Timeline timeline;
@@ -185,6 +194,35 @@ bool show_a_wait(const Pen& pen) {
   return in_order;
 }
 
+bool show_a_kill(const Pen& pen) {
+  std::printf("%s3. A process that is killed while it holds%s\n\n", pen.bold(), pen.plain());
+  int ready[2];
+  if (pipe(ready) != 0) return false;
+  const pid_t child = fork();
+  if (child == 0) {
+    auto locker = hierlock::open(table_url());
+    const auto lock = locker.acquire("u1");
+    const char byte = 1;
+    if (write(ready[1], &byte, 1) == 1) pause();
+    _exit(1);
+  }
+  char byte = 0;
+  if (child < 0 || read(ready[0], &byte, 1) != 1) return false;
+  auto locker = hierlock::open(table_url());
+  const bool refused = !locker.try_acquire("u1/a1/r1");
+  std::printf("   Process %d holds u1; u1/a1/r1 is %s. It is killed with SIGKILL.\n", static_cast<int>(child),
+              refused ? "refused" : "NOT refused");
+  const auto killed = std::chrono::steady_clock::now();
+  kill(child, SIGKILL);
+  const auto lock = locker.try_acquire("u1/a1/r1", 20s);
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - killed;
+  waitpid(child, nullptr, 0);
+  if (lock)
+    std::printf("   u1/a1/r1 was ours %.1f ms later: nothing to clean up, nothing to wait out.\n\n", took.count());
+  unlink(locker.snapshot().table.c_str());
+  return refused && lock;
+}
+
 }  // namespace
 
 int main() {
@@ -193,12 +231,14 @@ int main() {
     std::printf("\n");
     const bool matrix_is_right = draw_matrix(pen);
     const bool fences_are_right = show_a_wait(pen);
+    std::fflush(stdout);
+    const bool the_dead_let_go = show_a_kill(pen);
     std::printf("%sRead next%s\n\n", pen.bold(), pen.plain());
     std::printf("   examples/quickstart.cc        this program\n");
     std::printf("   include/hierlock/hierlock.h   the headers are the manual, this is the guide\n");
-    std::printf("   build/release/hierlock        the tool; try it with: explain u1/a1/r1\n");
+    std::printf("   build/release/hierlock        the tool; try: exec u1/a1 -- sleep 60, and status\n");
     std::printf("   ./test quick                  builds the tests and runs most of them\n\n");
-    return matrix_is_right && fences_are_right ? 0 : 1;
+    return matrix_is_right && fences_are_right && the_dead_let_go ? 0 : 1;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "quickstart: %s\n", e.what());
     return 1;
