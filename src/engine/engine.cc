@@ -382,7 +382,7 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
     if (table_.shared()) attempt.patience = latch_patience(request.deadline);
     Progress progress = advance(attempt, !request.no_wait);
     // Somebody who is long dead must not be waited for, nor be the reason not to wait.
-    if (progress == Progress::blocked && table_.recover()) progress = advance(attempt, !request.no_wait);
+    if (progress == Progress::blocked && table_.recover(request.no_wait)) progress = advance(attempt, !request.no_wait);
     if (request.no_wait) {
       const Clock::time_point until = Clock::now() + longest_latch;
       while (progress == Progress::late && Clock::now() < until) progress = advance(attempt, false);

@@ -21,6 +21,7 @@ namespace hierlock::engine {
 namespace {
 
 constexpr std::int64_t watch_interval = 15'000'000;      // ns between two looks for the dead, by anybody
+constexpr std::int64_t soon_interval = 1'000'000;        // or, for somebody who will not look again
 constexpr std::int64_t collect_patience = 1'000'000;     // for latches: what is late is done at the next look
 constexpr std::int64_t thorough_interval = 100'000'000;  // and for forked children that hide a death, by each process
 
@@ -28,12 +29,13 @@ constexpr std::int64_t thorough_interval = 100'000'000;  // and for forked child
 
 // --- death -----------------------------------------------------------------------------------------------
 
-bool Table::recover() noexcept {
+bool Table::recover(bool soon) noexcept {
   if (processes_.alone() || lost()) return false;
   const std::int64_t now = coarse_time();
   std::int64_t due = header_->next_watch.ordered();
   // Not after: somebody is about to look. A time far ahead is from before the machine's last restart, or damage.
-  if (now < due && due - now <= watch_interval) return false;
+  const std::int64_t interval = soon ? soon_interval : watch_interval;
+  if (now < due - watch_interval + interval && due - now <= watch_interval) return false;
   if (!header_->next_watch.cas(due, now + watch_interval)) return false;
   const bool thorough = now - last_thorough_.load(std::memory_order_relaxed) >= thorough_interval;
   if (thorough) last_thorough_.store(now, std::memory_order_relaxed);

@@ -869,7 +869,7 @@ void Table::note_step(Attempt& a, Index node, Mode mode, bool fresh) noexcept {
   const bool asked = a.steps[a.next].asked;
   if (fresh) {
     Block& block = block_at(record_at(a.record).steps.relaxed());
-    const std::uint32_t used = block.used.relaxed() % Block::words;
+    const auto used = static_cast<std::uint32_t>(block.used.relaxed() % Block::words);
     block.word[used].set(make_step(node, mode, asked));
     block.used.set(used + 1);
     return;
@@ -911,7 +911,7 @@ bool Table::to_steps(Index index) {
       block_at(fresh).next.set(head);
       head = fresh;
     }
-    const std::uint32_t used = block_at(head).used.relaxed() % Block::words;
+    const auto used = static_cast<std::uint32_t>(block_at(head).used.relaxed() % Block::words);
     block_at(head).word[used].set(steps[count - 1 - i]);
     block_at(head).used.set(used + 1);
   }

@@ -127,8 +127,8 @@ class Table {
   // How many processes share it, those included that are dead and not collected yet.
   std::uint32_t processes() const noexcept;
   // Looks for dead processes, unless somebody else did just now, and gives back what they had. True if one was found
-  // that nobody knew of.
-  bool recover() noexcept;
+  // that nobody knew of. `soon`: for somebody who will not look again.
+  bool recover(bool soon = false) noexcept;
   bool recover_now(bool thorough) noexcept;
   // The table was taken away from this process: the file is gone, was replaced or cut short, or the others have taken
   // this process for dead. There is no way back.

@@ -172,7 +172,7 @@ class Embedded final : public spi::Backend {
 };
 
 Snapshot Embedded::snapshot() const {
-  engine_.table().recover();
+  engine_.table().recover_now(false);  // who looks wants to see the living
   const engine::Table& table = engine_.table();
   const engine::Table::Copy copy = table.copy();
   const std::int64_t now = engine::coarse_time();
