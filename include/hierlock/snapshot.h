@@ -83,7 +83,7 @@ struct Capabilities {
   bool exact_keys = false;        // no false contention between different targets
   bool across_processes = false;  // excludes other processes of this machine
   bool across_machines = false;
-  bool leases = false;  // a lock can be lost while its holder lives
+  bool leases = false;  // a lock ends by itself unless it is renewed in time
 };
 
 }  // namespace hierlock
