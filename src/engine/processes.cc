@@ -187,7 +187,6 @@ void Processes::know_oneself() noexcept {
 }
 
 void Processes::introduce(ProcessSlot& slot) const noexcept {
-  slot.left.set(0);
   slot.orphan.set(0);
   slot.lifeline.set(0);
   slot.entangled.set(0);
@@ -329,7 +328,6 @@ bool Processes::has_table_mapped(const ProcessSlot& slot) const noexcept {
 // Model: V1; V2 is the descriptor being closed.
 void Processes::leave() noexcept {
   ProcessSlot& mine = slot(self_slot());
-  mine.left.set(1);
   std::uint64_t word = live_word(self_);
   mine.word.cas(word, word_of(ProcessState::dead, self_));
 }

@@ -45,7 +45,6 @@ struct alignas(64) ProcessSlot {
   Cell<std::uint32_t> lifeline;   // given away: the byte alone decides
   Cell<std::uint32_t> entangled;  // its waiters that may be part of a cycle, or more
   Cell<std::uint32_t> common_lane;
-  Cell<std::uint32_t> left;    // in good order: nothing to tell of
   Cell<std::uint32_t> orphan;  // gave its lifeline away and is gone: its locks count, it does nothing any more
   Cell<std::uint64_t> command[command_words];
 };
