@@ -395,13 +395,12 @@ class Worker {
         testimony_.trespass(inside, [&] { testimony_.trespass(inside, [] { nap(300); }); });
         break;
       }
-      case Break::late_write: {
+      case Break::lost_write: {
         const std::size_t place = places().size() - 3;  // a single slot: nobody can share it
-        Lock lock = locker_.acquire(places()[place].target);
-        testimony_.count(static_cast<int>(place), nullptr, [&] {
-          lock.release();
-          nap(2000);
-        });
+        const Lock lock = locker_.acquire(places()[place].target);
+        const std::uint64_t before = witness_.all().counters[place].value;
+        testimony_.count(static_cast<int>(place), nullptr, [this] { dawdle(); });
+        witness_.all().counters[place].value = before;
         break;
       }
       case Break::crash:

@@ -13,7 +13,7 @@ namespace storm {
 enum class Break : std::uint8_t {
   nothing,
   unlocked_write,  // counts without holding
-  late_write,      // releases between reading and writing back
+  lost_write,      // puts the old value back after counting
   unlocked_entry,  // believes to hold what it did not ask for
   extra_slot,      // the same with a slot
   stale_fence,     // goes by a fence it had before
