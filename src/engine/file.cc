@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -91,6 +92,18 @@ bool on_network(int file) noexcept {
   constexpr std::array<std::uint32_t, 9> network{0x6969,     0x517B,     0xFF534D42, 0xFE534D42, 0x01021997,
                                                  0x65735546, 0x00C36400, 0x5346414F, 0x0BD00BD0};
   return std::find(network.begin(), network.end(), static_cast<std::uint32_t>(system.f_type)) != network.end();
+}
+
+// Asked for before the file grows: the kernel's answer to one that grows too long is SIGXFSZ, which ends the process.
+void check_limit(std::uint64_t bytes, const std::string& path) {
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur) return;
+  refuse(ErrorKind::exhausted,
+         "cannot create the lock table " + quoted(path) + ": it is a file of " + std::to_string(bytes >> 20) +
+             " MiB (most of them holes), and this process may make none of more than " +
+             std::to_string(limit.rlim_cur >> 20) +
+             " MiB. Raise the limit (ulimit -f), or let a process without one open the table first",
+         EFBIG);
 }
 
 }  // namespace
@@ -239,6 +252,7 @@ bool TableFile::replace_after_restart() {
 
 void TableFile::create(std::uint64_t bytes) {
   close_file();
+  check_limit(bytes, options_.path);
   file_ = ::open(folder().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, options_.mode);
   if (file_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
     timespec now{};
