@@ -42,6 +42,14 @@ inline Table::IndexView Table::index_now() const noexcept {
   return {index_of(log2), (std::size_t{1} << log2) - 1, 64 - log2};
 }
 
+// Has the nodes of a path brought near all at once, before they are looked at one after the other.
+inline void Table::expect(const IndexView& index, const spi::Chain& chain) const noexcept {
+  for (std::size_t level = 0; level < chain.depth; ++level) {
+    const std::uint64_t entry = index.entries[(chain.hashes[level] * index_multiplier_) >> index.shift].relaxed();
+    __builtin_prefetch(&node_at(static_cast<Index>(entry)));
+  }
+}
+
 inline Index Table::find(const IndexView& index, const Key& key, Index parent, std::uint64_t& word) const noexcept {
   std::size_t place = (key.hash * index_multiplier_) >> index.shift;
   for (std::size_t probes = 0; probes <= index.mask; ++probes, place = (place + 1) & index.mask) {

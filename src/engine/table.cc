@@ -255,6 +255,7 @@ std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint
   const std::uint64_t unit = Tally::unit(intent);
   const std::size_t last = chain.depth - 1u;
   const IndexView all = index_now();
+  expect(all, chain);
   Index parent = none;
   std::uint64_t w = 0;
   std::size_t counted = 0;

@@ -268,6 +268,7 @@ class Table {
     unsigned shift;
   };
   IndexView index_now() const noexcept;
+  [[gnu::always_inline]] void expect(const IndexView& index, const spi::Chain& chain) const noexcept;
   [[gnu::always_inline]] Index find(const IndexView& index, const Key& key, Index parent,
                                     std::uint64_t& word) const noexcept;
   // none if full, or too_late.
