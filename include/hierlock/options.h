@@ -62,6 +62,8 @@ struct OpenOptions {
   std::function<void(const Event&)> on_event{};
   // A wait that lasts this long is told to on_event, and again each time it has lasted as long once more.
   std::chrono::nanoseconds long_wait = std::chrono::seconds(10);
+  // shm: makes a table that is not there. False: open() throws not_provisioned instead, for those who only look.
+  bool create = true;
 };
 
 }  // namespace hierlock

@@ -16,12 +16,19 @@ namespace hierlock {
 // Who holds what, who waits, and for whom (B7). Taken without stopping anybody: each entry was true at some moment
 // while the snapshot was taken; when nobody moves, all of it is true at once.
 struct Snapshot {
+  // What a process is doing, as far as the store can know: of one in another pid namespace it says `runs`.
+  enum class Doing : std::uint8_t {
+    runs,
+    stopped,  // SIGSTOP, Ctrl-Z, a debugger: it keeps what it holds, and its place in queues
+    gone,     // it ended, and whoever inherited its lifeline (Locker::lifeline) keeps what it held
+  };
   struct Party {
     std::uint64_t owner = 0;   // the same number for everything one owner holds and waits for
     std::string owner_name;    // `thread 4711`, or what Locker::owner() was given
     std::int64_t process = 0;  // process id, in the process's own namespace
     std::string command;       // of that process: its command line, cut short; empty where the store cannot know
     std::string note;          // AcquireOptions::note
+    Doing doing = Doing::runs;
   };
   struct Holder {
     Party who;
@@ -29,7 +36,7 @@ struct Snapshot {
     Mode mode = Mode::X;             // of a slots name: X, for one of its slots
     bool asked = false;              // a target of its own, not an ancestor held by intention
     std::int64_t fence = 0;          // 0 while the acquire that holds this is still waiting for the rest
-    std::chrono::nanoseconds age{};  // how long it has been held
+    std::chrono::nanoseconds age{};  // how long it has been held; of a part of an acquire that waits: at least
   };
   struct Waiter {
     Party who;

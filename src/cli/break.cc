@@ -95,8 +95,8 @@ int break_locks(const BreakCommand& command) {
   }
   if (holders.empty()) return nothing_to_break(command, snapshot, node);
 
-  std::string reason = "by " + operator_name() + ", process " + std::to_string(getpid());
-  if (!command.reason.empty()) reason += ": " + command.reason;
+  const std::string reason =
+      (command.reason.empty() ? "no reason given" : command.reason) + " (" + operator_name() + ")";
   const std::size_t broken = locker.break_locks(command.target, reason);
   if (broken == 0) return nothing_to_break(command, locker.snapshot(), node);
   if (!command.json)

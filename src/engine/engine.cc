@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -510,7 +511,8 @@ std::size_t Engine::break_locks(const spi::Plan& plan, std::string_view reason) 
   const std::size_t broken = table_.break_locks(plan.steps());
   if (broken > 0) {
     table_.write_log(std::to_string(broken) + (broken == 1 ? " lock" : " locks") + " on " +
-                     spi::describe(plan.steps()) + " broken: " + std::string(reason));
+                     spi::describe(plan.steps()) + " broken by process " + std::to_string(getpid()) +
+                     (reason.empty() ? "" : ": ") + std::string(reason));
   }
   return broken;
 }

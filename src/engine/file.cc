@@ -166,13 +166,14 @@ bool TableFile::open_existing() {
       refuse_system("cannot open the lock table", options_.path, errno);
     }
     remember();
-    check_rights();
+    check_kind();
     read_description();
+    check_rights();
     if (!replace_after_restart()) return true;
   }
 }
 
-void TableFile::check_rights() const {
+void TableFile::check_kind() const {
   struct stat status {};
   if (fstat(file_, &status) != 0) refuse_system("cannot look at the lock table", options_.path, errno);
   const std::string name = quoted(options_.path);
@@ -184,6 +185,12 @@ void TableFile::check_rights() const {
                                            " is on a network or user-space filesystem, where the locks of one machine "
                                            "mean nothing to another: use one on a disk or memory of this machine");
   }
+}
+
+void TableFile::check_rights() const {
+  struct stat status {};
+  if (fstat(file_, &status) != 0) refuse_system("cannot look at the lock table", options_.path, errno);
+  const std::string name = quoted(options_.path);
   const bool for_others = (options_.mode & 0077) != 0;  // asked for: then it may be anybody's who lets us in
   if (status.st_uid != geteuid() && !for_others) {
     refuse(ErrorKind::denied, name + " belongs to user " + std::to_string(status.st_uid) + ", not to you (" +
@@ -208,7 +215,8 @@ void TableFile::read_description() {
     refuse(ErrorKind::incompatible, name + " was made on a machine with the other byte order" + way_out);
   }
   if (static_cast<std::size_t>(size) < page.size() || description_.magic != Description::the_magic) {
-    refuse(ErrorKind::incompatible, name + " is not a lock table" + way_out);
+    refuse(ErrorKind::incompatible,
+           name + " is not a lock table, and was left as it is: name one, or a file that is not there yet");
   }
   if (description_.format != Description::the_format) {
     refuse(ErrorKind::incompatible, name + " has format " + std::to_string(description_.format) +
@@ -252,6 +260,10 @@ bool TableFile::replace_after_restart() {
 
 void TableFile::create(std::uint64_t bytes) {
   close_file();
+  if (!options_.who_creates.empty()) {
+    refuse(ErrorKind::not_provisioned,
+           "there is no lock table " + quoted(options_.path) + " yet: " + options_.who_creates);
+  }
   check_limit(bytes, options_.path);
   file_ = ::open(folder().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, options_.mode);
   if (file_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {

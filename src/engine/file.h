@@ -14,7 +14,8 @@ namespace hierlock::engine {
 struct FileOptions {
   std::string path;
   mode_t mode = 0600;
-  Capacity capacity;  // of a table that is created; one that is there keeps its own
+  Capacity capacity{};        // of a table that is created; one that is there keeps its own
+  std::string who_creates{};  // empty: we do, if there is none; otherwise that is an error, and tells who does
 };
 
 // The first page of the file: what it is. Written once, before anybody can see the file, and never changed, so that a
@@ -60,6 +61,7 @@ class TableFile {
   void close_in_child() noexcept;
 
  private:
+  void check_kind() const;
   void check_rights() const;
   void read_description();
   bool replace_after_restart();

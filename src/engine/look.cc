@@ -9,8 +9,12 @@ namespace hierlock::engine {
 
 Table::PartyCopy Table::copy_party(Index owner, Index record) const {
   const std::uint32_t slot = slot_of(owner_at(owner).process.acquire());
-  return {owner_identity(owner), owner_name(owner), read_text(record_at(record).note.acquire()),
-          processes_.slot(slot).pid.acquire(), processes_.command(slot)};
+  return {owner_identity(owner),
+          owner_name(owner),
+          read_text(record_at(record).note.acquire()),
+          processes_.slot(slot).pid.acquire(),
+          processes_.command(slot),
+          slot};
 }
 
 Table::Copy Table::copy() const {
@@ -29,9 +33,9 @@ Table::Copy Table::copy() const {
       result.parties.push_back(copy_party(owner, r));
       const bool held = record_state(before) == RecordState::held;
       const std::int64_t fence = record.fence.acquire();
-      const std::int64_t since = record.since.acquire();
+      const std::int64_t since = fence != 0 ? record.since.acquire() : 0;
       any_hold(record, [&](Index node, Mode mode, bool asked) {
-        result.holders.push_back({owner, r, node, mode, asked, held, held ? fence : 0, since, party, node_text(node)});
+        result.holders.push_back({owner, r, node, mode, asked, held ? fence : 0, since, party, node_text(node)});
         return false;
       });
       // While it is the same lock, its owner, its note and the nodes it holds stay what they are. Otherwise we may have

@@ -247,6 +247,16 @@ bool Processes::process_gone(const ProcessSlot& slot, bool thorough) const noexc
   return look.there && (ended || look.started != slot.started.acquire());
 }
 
+Snapshot::Doing Processes::doing(std::uint32_t index) const noexcept {
+  const ProcessSlot& other = slot(index);
+  if (alone()) return Snapshot::Doing::runs;
+  if (other.orphan.acquire() != 0) return Snapshot::Doing::gone;
+  if (namespace_ == 0 || other.pid_namespace.acquire() != namespace_) return Snapshot::Doing::runs;
+  if (process_gone(other, true)) return Snapshot::Doing::gone;
+  const ProcessLook look = look_at(other.pid.acquire());
+  return look.there && (look.state == 'T' || look.state == 't') ? Snapshot::Doing::stopped : Snapshot::Doing::runs;
+}
+
 // Model: W1 the slot's word, W2 the kernel, W3 exactly that word is changed.
 bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
   if (alone()) return false;

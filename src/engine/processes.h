@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <string>
 
+#include <hierlock/snapshot.h>
+
 #include "engine/cell.h"
 #include "engine/futex.h"
 
@@ -92,6 +94,9 @@ class Processes {
   bool byte_is_mine() const noexcept;
 
   std::string command(std::uint32_t index) const;
+
+  // What the process of a live slot does. Costs reading files of /proc.
+  Snapshot::Doing doing(std::uint32_t index) const noexcept;
 
  private:
   static constexpr std::uint64_t word_of(ProcessState state, ProcessRef ref) {

@@ -15,6 +15,7 @@
 
 #include "engine/find.h"
 #include "engine/table.h"
+#include "plan/text.h"
 
 namespace hierlock::engine {
 
@@ -24,6 +25,7 @@ constexpr std::int64_t watch_interval = 15'000'000;      // ns between two looks
 constexpr std::int64_t soon_interval = 1'000'000;        // or, for somebody who will not look again
 constexpr std::int64_t collect_patience = 1'000'000;     // for latches: what is late is done at the next look
 constexpr std::int64_t thorough_interval = 100'000'000;  // and for forked children that hide a death, by each process
+constexpr std::size_t most_logged = 100;                 // bytes of what a process held
 
 }  // namespace
 
@@ -51,15 +53,28 @@ bool Table::recover_now(bool thorough) noexcept {
     if (!processes_.find_dead(slot, thorough)) continue;
     if (was_live) {
       found = true;
-      try {
-        write_log("process " + std::to_string(processes_.slot(slot).pid.acquire()) + " (" + processes_.command(slot) +
-                  ") died; what it held was released");
-      } catch (...) {  // no memory for the words
-      }
+      log_death(slot);
     }
     collects = collects && collect(processes_.ref(slot));
   }
   return found;
+}
+
+// Whoever held nothing is of no interest: somebody who looked, and was killed by a pipe that nobody reads.
+void Table::log_death(std::uint32_t slot) noexcept {
+  try {
+    std::string held;
+    each_entry_of(processes_.ref(slot), header_->records, at_.records, [&](Index r) {
+      if (record_state(record_at(r).word.acquire()) == RecordState::free || held.size() > most_logged) return;
+      const std::string text = record_text(r);
+      if (!text.empty()) held += (held.empty() ? "" : ", ") + text;
+    });
+    if (held.empty()) return;
+    if (held.size() > most_logged) held = std::string(plan::cut_short(held, most_logged)) + "…";
+    write_log("process " + std::to_string(processes_.slot(slot).pid.acquire()) + " died, releasing " + held + ": " +
+              processes_.command(slot));
+  } catch (...) {  // no memory for the words
+  }
 }
 
 // Model: C0 and C7. One at a time: who collects clears what names the dead, and must not go on when somebody else has

@@ -26,11 +26,11 @@ std::byte* reserve(std::size_t bytes, int protection, int flags, int file) {
   void* const address = mmap(nullptr, bytes, protection, flags, file, 0);
   if (address == MAP_FAILED) {
     const int error = errno;
-    throw Error(
-        ErrorKind::exhausted,
-        "cannot reserve " + std::to_string(bytes >> 20) +
-            " MiB of addresses for the lock table: raise the limit (ulimit -v) or open with a smaller max_locks",
-        error);
+    throw Error(ErrorKind::exhausted,
+                "cannot reserve " + std::to_string(bytes >> 20) +
+                    " MiB of addresses for the lock table: raise the limit (ulimit -v), or use one made with a smaller "
+                    "max_locks",
+                error);
   }
   return static_cast<std::byte*>(address);
 }

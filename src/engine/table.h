@@ -209,12 +209,13 @@ class Table {
     std::string name, note;
     std::int32_t process;
     std::string command;
+    std::uint32_t slot;  // of its process
   };
   struct HolderCopy {
     Index owner, record, node;
     Mode mode;
-    bool asked, held;
-    std::int64_t fence, since;
+    bool asked;
+    std::int64_t fence, since;  // 0 of an acquire that is not finished
     std::size_t party;
     std::string target;
   };
@@ -232,6 +233,7 @@ class Table {
     std::vector<WaiterCopy> waiters;  // by node, then by place in the queue
   };
   Copy copy() const;
+  Snapshot::Doing doing(const PartyCopy& party) const noexcept { return processes_.doing(party.slot); }
   // The owners that a waiter of the copy waits for.
   std::vector<Index> blockers(const Copy& copy, const WaiterCopy& waiter) const;
   // The owners that a waiter waits for, looked up for it alone.
@@ -355,6 +357,7 @@ class Table {
   void leave() noexcept;
   bool collect(ProcessRef dead) noexcept;
   void collect_all_of(ProcessRef dead) noexcept;
+  void log_death(std::uint32_t slot) noexcept;
   bool collect_garbage(ProcessRef dead) noexcept;
   void drop_words(const Record& record, ProcessRef dead) noexcept;
   void drop_word(Index node, ProcessRef dead) noexcept;

@@ -109,8 +109,8 @@ Locker open(std::string_view text, OpenOptions options) {
     throw Error(ErrorKind::invalid_argument, "long_wait must be positive");
   }
   if (url.scheme == "memory" || url.scheme == "shm") {
-    auto backend =
-        url.scheme == "shm" ? embedded::open_shm(url, options.owners) : embedded::open_memory(url, options.owners);
+    auto backend = url.scheme == "shm" ? embedded::open_shm(url, options.owners, options.create)
+                                       : embedded::open_memory(url, options.owners);
     return Locker(spi::Core::make(std::move(backend), url, std::move(options)));
   }
   throw Error(ErrorKind::unsupported, "no store called \"" + url.scheme + ":\" in this build: it has shm: and memory:");

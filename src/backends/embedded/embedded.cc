@@ -1,5 +1,6 @@
 #include "embedded/embedded.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -179,9 +180,20 @@ Snapshot Embedded::snapshot() const {
   const auto since = [now](std::int64_t then) {
     return std::chrono::nanoseconds(std::max<std::int64_t>(0, now - then));
   };
+  std::map<std::uint32_t, Snapshot::Doing> doing;  // asked once for each process, however many locks it has
   const auto party = [&](std::size_t index) {
     const engine::Table::PartyCopy& p = copy.parties[index];
-    return Snapshot::Party{p.identity, p.name, p.process, p.command, p.note};
+    const auto [known, is_new] = doing.try_emplace(p.slot);
+    if (is_new) known->second = table.doing(p);
+    return Snapshot::Party{p.identity, p.name, p.process, p.command, p.note, known->second};
+  };
+  // What an acquire has so far it has had since it began to wait for the rest, or for longer.
+  std::map<engine::Index, std::int64_t> waits_since;
+  for (const auto& w : copy.waiters) waits_since[w.record] = w.since;
+  const auto age = [&](const engine::Table::HolderCopy& h) {
+    if (h.since != 0) return since(h.since);
+    const auto waits = waits_since.find(h.record);
+    return waits != waits_since.end() ? since(waits->second) : std::chrono::nanoseconds{};
   };
 
   Snapshot result;
@@ -195,8 +207,7 @@ Snapshot Embedded::snapshot() const {
   }
   result.holders.reserve(copy.holders.size());
   for (const auto& h : copy.holders) {
-    result.holders.push_back(
-        {party(h.party), h.target, h.mode, h.asked, h.fence, h.held ? since(h.since) : std::chrono::nanoseconds{}});
+    result.holders.push_back({party(h.party), h.target, h.mode, h.asked, h.fence, age(h)});
   }
   std::sort(result.holders.begin(), result.holders.end(), [](const Snapshot::Holder& a, const Snapshot::Holder& b) {
     return std::tie(a.target, a.who.owner, a.fence) < std::tie(b.target, b.who.owner, b.fence);
@@ -238,15 +249,41 @@ std::string path_of(const std::string& rest) {
     }
     return path;
   }
+  const bool dots = rest == "." || rest == "..";
   const bool plain = std::all_of(rest.begin(), rest.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
            c == '.';
   });
-  if (!plain || rest.size() > 64) {
+  if (!plain || dots || rest.size() > 64) {
     throw Error(ErrorKind::invalid_argument,
                 "shm:" + rest + ": a name has 1 to 64 letters, digits, '-', '_' or '.'; a file is shm:///folder/file");
   }
   return own + "." + rest;
+}
+
+// The user whose default table, or named one, this is by its name; -1 if it is nobody's.
+std::int64_t user_by_name(const std::string& path) {
+  constexpr std::string_view prefix = "hierlock-";
+  const std::size_t slash = path.rfind('/');
+  const std::string_view name = std::string_view(path).substr(slash + 1);
+  if (!name.starts_with(prefix)) return -1;
+  const std::string_view rest = name.substr(prefix.size());
+  std::uint32_t user = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), user);
+  if (error != std::errc{} || (end != rest.data() + rest.size() && *end != '.')) return -1;
+  struct stat here {};
+  struct stat shm {};
+  if (stat(path.substr(0, slash).c_str(), &here) != 0 || stat("/dev/shm", &shm) != 0) return -1;
+  return here.st_ino == shm.st_ino && here.st_dev == shm.st_dev ? std::int64_t{user} : -1;
+}
+
+// Made by anybody else, a user's default table would lock that user out of it.
+std::string who_creates(const std::string& path, bool create) {
+  if (!create) return "it is made by the first who locks something";
+  const std::int64_t user = user_by_name(path);
+  if (user < 0 || user == std::int64_t{geteuid()}) return {};
+  return "it would be the table of user " + std::to_string(user) +
+         ", who alone can make it. Let them lock something first, or use another file: shm:///folder/file?mode=0660";
 }
 
 mode_t mode_of(const std::string& value) {
@@ -279,7 +316,7 @@ std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners) {
   return std::make_unique<Embedded>(url.safe_text(), engine::Capacity::for_locks(locks), owners);
 }
 
-std::unique_ptr<spi::Backend> open_shm(const spi::Url& url, Owners owners) {
+std::unique_ptr<spi::Backend> open_shm(const spi::Url& url, Owners owners, bool create) {
   constexpr std::uint32_t lanes = 2048;
   engine::FileOptions file;
   file.path = path_of(url.rest);
@@ -293,6 +330,7 @@ std::unique_ptr<spi::Backend> open_shm(const spi::Url& url, Owners owners) {
       throw Error(ErrorKind::invalid_argument, "shm: has no option \"" + name + "\": it knows mode and max_locks");
     }
   }
+  file.who_creates = who_creates(file.path, create);
   file.capacity = engine::Capacity::for_locks(locks, lanes);
   return std::make_unique<Embedded>(url.safe_text(), file, owners);
 }
