@@ -12,6 +12,7 @@
 #include <hierlock/version.h>
 
 #include "plan/buckets.h"
+#include "plan/path.h"
 #include "plan/text.h"
 
 namespace hierlock::cli {
@@ -23,10 +24,11 @@ constexpr std::uint32_t max_buckets = 2'147'483'647;  // H3: the column is a sig
 [[noreturn]] void refuse(const std::string& message) { throw UsageError(message); }
 
 // A number from 1 to `limit`, which may end in k, M, G or T.
-std::uint64_t read_number(std::string_view text, const std::string& option, std::uint64_t limit) {
+std::uint64_t read_number(std::string_view text, const std::string& option, std::uint64_t limit,
+                          const std::string& like = "1000000 or 1M") {
   const auto bad = [&] {
     refuse(option + " " + plan::excerpt(text, 30) + " is not a number from 1 to " + std::to_string(limit) +
-           "; write it like 1000000 or 1M");
+           "; write it like " + like);
   };
   std::string_view digits = text;
   std::uint64_t unit = 1;
@@ -62,6 +64,14 @@ std::vector<std::uint64_t> read_ids(std::string_view text) {
            std::to_string(max_depth));
   }
   return ids;
+}
+
+int read_exit_code(const std::string& text) {
+  const bool digits = !text.empty() && text.size() <= 3 && text.find_first_not_of("0123456789") == text.npos;
+  if (!digits || std::stoi(text) > 255) {
+    refuse("--conflict-exit-code " + plan::excerpt(text, 30) + " is no exit code; write a number from 0 to 255");
+  }
+  return std::stoi(text);
 }
 
 // `5s`, `250ms`, `1.5m`, `2h`, `1d`; a plain number counts seconds.
@@ -181,10 +191,10 @@ struct Options {
     }
     if (command == nullptr) return;
     if (wanted == "exec") {
-      add_targets();
-      command->add_option("--timeout", timeout);
-      flag(*command, "--no-wait", no_wait);
-      command->add_option("--conflict-exit-code", conflict_exit_code);
+      add_targets("-s,--shared");  // the letters are those of flock(1)
+      command->add_option("-w,--timeout", timeout);
+      flag(*command, "-n,--no-wait", no_wait);
+      command->add_option("-E,--conflict-exit-code", conflict_exit_code);
       command->add_option("--note", note);
     } else if (wanted == "status") {
       command->add_option("TARGET", targets);
@@ -226,9 +236,9 @@ struct Options {
 
  private:
   static void flag(CLI::App& of, const char* name, bool& value) { of.add_flag(name, value)->disable_flag_override(); }
-  void add_targets() {
+  void add_targets(const char* shared_names = "--shared") {
     command->add_option("TARGET", targets);
-    flag(*command, "--shared", shared);
+    flag(*command, shared_names, shared);
     flag(*command, "--named", named);
     command->add_option("--slots", slots);
   }
@@ -237,6 +247,72 @@ struct Options {
 std::uint32_t read_buckets(const Options& options) {
   if (!options.given("--buckets")) return plan::default_buckets;
   return static_cast<std::uint32_t>(read_number(options.buckets, "--buckets", max_buckets));
+}
+
+// What was probably meant by the text of a path that is none for a person. `id` is what stands for it as one.
+[[noreturn]] void refuse_lookalike(const std::string& text, const std::string& id) {
+  const std::string what = plan::excerpt(text);
+  constexpr std::size_t most_repeated = 100;
+  if (text.size() > most_repeated) refuse(what + " looks like no path; write %20 for a blank that belongs to an id");
+  std::string_view rest = text;
+  const auto trim = [&] {
+    const std::size_t begin = std::min(rest.find_first_not_of(plan::blanks), rest.size());
+    rest = rest.substr(begin, rest.find_last_not_of(plan::blanks) + 1 - begin);
+  };
+  const auto cut = [&](std::string_view keyword) {
+    if (!rest.starts_with(keyword) || rest.size() == keyword.size()) return false;
+    if (plan::blanks.find(rest[keyword.size()]) == plan::blanks.npos) return false;
+    rest.remove_prefix(keyword.size());
+    trim();
+    return true;
+  };
+  trim();
+  const bool shared = cut("shared");
+  const std::string mode = shared ? "shared " : "";
+  const std::string or_id = ", or " + mode + id + " if it is an id";
+  if (cut("named")) refuse(what + " is not a name; write '" + mode + "named " + plan::quote(rest) + "'" + or_id);
+  if (cut("slots")) {
+    const std::size_t last = rest.find_last_of(plan::blanks);
+    const std::string_view end = last == rest.npos ? "" : rest.substr(last + 1);
+    const bool number = !end.empty() && end.find_first_not_of("0123456789") == end.npos;
+    if (number) rest = rest.substr(0, rest.find_last_not_of(plan::blanks, last) + 1);
+    refuse(what + " names no slots; write 'slots " + plan::quote(rest) + " " + (number ? std::string(end) : "N") + "'" +
+           or_id);
+  }
+  if (cut("exclusive")) refuse(what + ": a path is exclusive without the word; write " + std::string(rest) + or_id);
+  const std::string plain = mode + std::string(rest);
+  refuse(what + " has a blank at its beginning or end; write " + (shared ? "'" + plain + "'" : plain) + or_id);
+}
+
+// The text of a target. Blanks are part of an id, but one that looks like something else is more likely a mistake, and
+// a lock on something that nobody else locks.
+Target read_target(const std::string& text) {
+  if (text.starts_with('/')) {
+    refuse("a target is no file, so " + plan::excerpt(text) + " does not begin with \"/\"; write " +
+           plan::excerpt(text.substr(1)) + " for a path of ids, or --named " + plan::excerpt(text) + " for a name");
+  }
+  Target target = Target::parse(text);
+  if (target.space() != Space::path) return target;
+  constexpr std::string_view shared = "shared ";
+  const std::string path = text.substr(target.is_shared() ? shared.size() : 0);
+  std::string id = path;
+  plan::escape_lookalike(id);
+  if (id != path) refuse_lookalike(text, id);
+  return target;
+}
+
+// `named "x"` without quotes around all of it arrives as two arguments, and would be two paths.
+void refuse_split_target(const std::vector<std::string>& texts) {
+  for (std::size_t i = 0; i + 1 < texts.size(); ++i) {
+    const std::string& word = texts[i];
+    if (word != "named" && word != "slots" && word != "shared" && word != "exclusive") continue;
+    refuse(plan::excerpt(word) + " and " + plan::excerpt(texts[i + 1]) + " are two targets; write " +
+           (word == "named"    ? "'named " + plan::quote(texts[i + 1]) + "'"
+            : word == "slots"  ? "'slots " + plan::quote(texts[i + 1]) + " N'"
+            : word == "shared" ? "'shared " + texts[i + 1] + "'"
+                               : texts[i + 1]) +
+           " for one, or put " + plan::excerpt(word) + " last if it is an id");
+  }
 }
 
 // The targets as the flags say they are to be read, which can be locked together.
@@ -248,12 +324,13 @@ std::vector<Target> read_targets(const Options& options) {
   }
   if (options.named && with_slots) refuse(name + ": --named and --slots exclude each other; remove one");
   std::uint32_t slots = 0;
-  if (with_slots) slots = static_cast<std::uint32_t>(read_number(options.slots, "--slots", max_slots));
+  if (with_slots) slots = static_cast<std::uint32_t>(read_number(options.slots, "--slots", max_slots, "3"));
+  if (!options.named && !with_slots) refuse_split_target(options.targets);
   std::vector<Target> targets;
   for (const std::string& text : options.targets) {
     Target target = options.named ? hierlock::named(text)
                     : with_slots  ? hierlock::slots(text, slots)
-                                  : Target::parse(text);
+                                  : read_target(text);
     targets.push_back(options.shared ? hierlock::shared(std::move(target)) : std::move(target));
   }
   try {
@@ -286,12 +363,7 @@ ExecCommand read_exec(const Options& options, const StoreUrl& store,
   if (options.no_wait) command.timeout = std::chrono::nanoseconds::zero();
   if (options.given("--timeout")) command.timeout = read_duration(options.timeout, "--timeout");
   if (options.given("--conflict-exit-code")) {
-    const std::string& code = options.conflict_exit_code;
-    if (code != "0") {
-      command.conflict_exit_code = static_cast<int>(read_number(code, "--conflict-exit-code", 255));
-    } else {
-      command.conflict_exit_code = 0;
-    }
+    command.conflict_exit_code = read_exit_code(options.conflict_exit_code);
   }
   command.note = options.note;
   command.command.assign(command_line->begin(), command_line->end());
@@ -308,7 +380,7 @@ StatusCommand read_status(const Options& options, const StoreUrl& store) {
   }
   StatusCommand command;
   command.store = store;
-  if (!options.targets.empty()) command.target = Target::parse(options.targets.front());
+  if (!options.targets.empty()) command.target = read_target(options.targets.front());
   command.form = options.json  ? StatusCommand::Form::json
                  : options.dot ? StatusCommand::Form::dot
                                : StatusCommand::Form::text;

@@ -49,6 +49,53 @@ TEST(Arguments, flags_say_what_the_targets_are) {
   EXPECT_EQ(std::get<ExplainCommand>(read({"explain", "shared u1"})).targets.front(), shared("u1"));
 }
 
+TEST(Arguments, a_text_that_is_a_path_by_mistake_only_is_refused_with_what_was_meant) {
+  const auto complaint = [](const std::vector<const char*>& targets) -> std::string {
+    std::vector<const char*> arguments{"explain"};
+    arguments.insert(arguments.end(), targets.begin(), targets.end());
+    try {
+      read(arguments);
+      return "accepted";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  const auto expect = [&](const std::vector<const char*>& targets, std::string_view part) {
+    EXPECT_NE(complaint(targets).find(part), std::string::npos) << complaint(targets);
+  };
+  expect({"named tok"}, "write 'named \"tok\"', or named%20tok if it is an id");
+  expect({"named  tok "}, "write 'named \"tok\"', or ");
+  expect({"named\ttok"}, "write 'named \"tok\"', or named%09tok if");
+  expect({"shared named tok"}, "write 'shared named \"tok\"', or shared named%20tok if");
+  expect({"slots x"}, "write 'slots \"x\" N', or slots%20x if");
+  expect({"slots my pool 3"}, "write 'slots \"my pool\" 3', or slots%20my pool 3 if");
+  expect({"shared  u1"}, "write 'shared u1', or shared %20u1 if");
+  expect({"exclusive u1"}, "write u1, or exclusive%20u1 if");
+  expect({" u1"}, "write u1, or %20u1 if");
+  expect({"u1 "}, "write u1, or u1%20 if");
+  expect({"u1/a1\n"}, "write u1/a1, or u1/a1%0A if");
+  expect({"named", "tok"}, "write 'named \"tok\"' for one");
+  expect({"slots", "x", "3"}, "write 'slots \"x\" N' for one");
+  expect({"shared", "u1"}, "write 'shared u1' for one");
+  expect({"/tmp/x.lock"}, "--named \"/tmp/x.lock\" for a name");
+  for (const char* fine : {"u1/my account", "my account", "u1/named tok", "%20u1", "named%20tok", "named", "shared",
+                           "shared my account", "unnamed x", "slotsx 3"}) {
+    EXPECT_EQ(complaint({fine}), "accepted") << fine;
+  }
+  EXPECT_EQ(complaint({"u1", "shared"}), "accepted");
+  EXPECT_EQ(complaint({"--named", " x "}), "accepted") << "with --named nothing has a meaning";
+}
+
+TEST(Arguments, exec_knows_the_letters_of_flock) {
+  using namespace std::chrono_literals;
+  const auto command = std::get<ExecCommand>(read({"exec", "-s", "-w", "1.5", "-E", "9", "u1", "--", "x"}));
+  EXPECT_EQ(command.targets.front(), shared("u1"));
+  EXPECT_EQ(command.timeout, 1500ms);
+  EXPECT_EQ(command.conflict_exit_code, 9);
+  EXPECT_EQ(std::get<ExecCommand>(read({"exec", "-sn", "u1", "--", "x"})).timeout, 0s);
+  EXPECT_THROW(read({"exec", "-n", "-w", "1", "u1", "--", "x"}), UsageError);
+}
+
 TEST(Arguments, numbers_may_have_a_suffix) {
   const auto command = std::get<CollisionsCommand>(read({"collisions", "--ids", "7,5k,1M,2G,1T", "--buckets", "100k"}));
   EXPECT_EQ(command.ids, (std::vector<std::uint64_t>{7, 5'000, 1'000'000, 2'000'000'000, 1'000'000'000'000}));

@@ -7,7 +7,7 @@ enum ExitCode : int {
   exit_ok = 0,
   exit_nothing_broken = 1,  // break: nobody held it, or the answer was no
   exit_usage = 64,          // an unknown option, a malformed target or URL
-  exit_unavailable = 69,    // the store cannot be reached
+  exit_unavailable = 69,    // the store cannot be reached, or has no room
   exit_lost = 70,           // a lock was lost, or the tool itself failed
   exit_io = 74,             // the output could not be written
   exit_not_acquired = 75,

@@ -42,10 +42,10 @@ Examples:
   hierlock status
   hierlock explain u1/a1/r1
 
-Exit codes: 0 done; 64 wrong usage; 69 the store cannot be reached; 70 a lock
-was lost, or the tool failed; 74 the output could not be written; 75 not
-acquired; 77 missing rights; 78 not provisioned, unsafe or incompatible; those
-of the command that exec runs.
+Exit codes: 0 done; 1 nothing was broken; 64 wrong usage; 69 the store cannot
+be reached, or has no room; 70 a lock was lost, or the tool failed; 74 the
+output could not be written; 75 not acquired; 77 missing rights; 78 not
+provisioned, unsafe or incompatible; those of the command that exec runs.
 )";
 
 constexpr const char* exec_help =
@@ -55,27 +55,30 @@ Usage: hierlock exec [OPTIONS] TARGET... -- COMMAND [ARGUMENT...]
 
 All targets are locked at once or none, then the command runs, then they are
 released. The lock lasts as long as the command even if hierlock itself is
-killed. The command has the lock's fence in HIERLOCK_FENCE: a number that only
-rises; whatever it writes to can refuse what comes with a lower one.
+killed. The command has the lock's fence in HIERLOCK_FENCE: a number that is
+higher than that of every earlier lock on the same target, or above or below
+it; whatever the command writes to can refuse what comes with a lower one.
 
 Signals sent to hierlock are passed on to the command; one that comes while it
 still waits for the lock ends it, and nothing is run. If the lock is lost, the
 command gets SIGTERM, and SIGKILL 5 s later.
 
 Options:
-  --shared                 the targets are held shared instead of exclusively
+  -s, --shared             the targets are held shared instead of exclusively
   --named                  each TARGET is a name, taken as it is
   --slots N                each TARGET is a name with N places, taken as it is
-  --timeout T              wait no longer than T: 5s, 250ms, 1.5m, 1h, 1d; a
+  -w, --timeout T          wait no longer than T: 5s, 250ms, 1.5m, 1h, 1d; a
                            number alone counts seconds; default: for ever, but
                            stderr tells every 10 s who is in the way
-  --no-wait                do not wait at all
-  --conflict-exit-code N   exit code if the lock is not acquired; default: 75
+  -n, --no-wait            do not wait at all
+  -E, --conflict-exit-code N
+                           exit code if the lock is not acquired; default: 75
   --note TEXT              shown beside the lock in hierlock status
   --on URL                 the store; default: $HIERLOCK_URL, else shm:
   -h, --help               print this
 
-A path that begins with - is written with %2D in its place.
+A path that begins with - is written with %2D in its place. Who comes from
+flock writes hierlock exec -n --named FILE -- COMMAND.
 
 Examples:
   hierlock exec u1/a1/r1 -- echo 'order 17'
@@ -87,8 +90,8 @@ Examples:
 
 Exit codes: the command's own; 128+n if signal n ended it, or ended hierlock
 while it waited; 127 if the command was not found, 126 if it cannot be run; 75
-not acquired (timeout, busy, deadlock); 70 the lock was lost; others as in
-hierlock --help.
+not acquired (timeout, busy, deadlock); 69 the store cannot be reached, or has
+no room; 70 the lock was lost; others as in hierlock --help.
 )";
 
 constexpr const char* status_help =
@@ -136,7 +139,8 @@ Options:
   --yes            do not ask
   --reason TEXT    for the log
   --named          TARGET is a name, taken as it is
-  --slots N        TARGET is a name with N places, taken as it is
+  --slots N        TARGET is a name with places, taken as it is; how many
+                   makes no difference: all who hold one of them lose it
   --shared         makes no difference: shared locks on TARGET are broken too
   --json           print one JSON document, described in docs/cli.md
   --on URL         the store; default: $HIERLOCK_URL, else shm:

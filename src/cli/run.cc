@@ -28,10 +28,10 @@ int exit_code(ErrorKind kind) noexcept {
     case ErrorKind::busy:
     case ErrorKind::deadlock:
     case ErrorKind::cancelled:
-    case ErrorKind::exhausted:
     case ErrorKind::conflict:
     case ErrorKind::serialization:
       return exit_not_acquired;
+    case ErrorKind::exhausted:
     case ErrorKind::unavailable:
       return exit_unavailable;
     case ErrorKind::lost:

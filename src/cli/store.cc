@@ -40,6 +40,7 @@ void check_scheme(const StoreUrl& url, const std::string& scheme) {
 }  // namespace
 
 void check_store(const StoreUrl& url) {
+  if (url.text.starts_with('/')) refuse(url, "a file is no URL; write shm://" + plan::showable(url.text));
   const spi::Url parsed = reading(url, [&] { return spi::Url::parse(url.text); });
   check_scheme(url, parsed.scheme);
   if (parsed.scheme != "memory" || (parsed.rest.empty() && parsed.options.empty())) return;

@@ -127,9 +127,16 @@ void append_to_text(std::string& text, std::string_view segment) {
   }
 }
 
-void escape_keyword(std::string& text) {
-  for (const std::string_view keyword : {"shared ", "named \"", "slots \""}) {
-    if (text.starts_with(keyword)) return static_cast<void>(text.replace(keyword.find(' '), 1, "%20"));
+void escape_lookalike(std::string& text) {
+  const auto blank_at = [&](std::size_t at) { return at < text.size() && blanks.find(text[at]) != blanks.npos; };
+  const auto escape = [&](std::size_t at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    text.replace(at, 1, {'%', hex_digits[byte >> 4], hex_digits[byte & 15]});
+  };
+  if (blank_at(text.size() - 1)) escape(text.size() - 1);
+  if (blank_at(0)) escape(0);
+  for (const std::string_view keyword : {"shared", "named", "slots", "exclusive"}) {
+    if (text.starts_with(keyword) && blank_at(keyword.size())) return escape(keyword.size());
   }
 }
 

@@ -35,7 +35,10 @@ void append_to_key(std::string& key, std::string_view segment);
 // Appends a segment to the text of a path: `/`, `%` and what cannot be shown as %HH.
 void append_to_text(std::string& text, std::string_view segment);
 
-// Makes sure that the text of a path, at the start of `text`, does not read like a keyword of Target::parse.
-void escape_keyword(std::string& text);
+inline constexpr std::string_view blanks = " \t\n\v\f\r";
+
+// Escapes what in the text of a path would not be taken for a part of it: a blank at its beginning or its end, and the
+// one after `shared`, `named`, `slots` or `exclusive` at its beginning. Texts without any are left as they are.
+void escape_lookalike(std::string& text);
 
 }  // namespace hierlock::plan

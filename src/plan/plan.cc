@@ -135,7 +135,7 @@ std::string describe_key(Space space, std::string_view key) {
     if (!text.empty()) text += '/';
     plan::append_to_text(text, segment);
   } while (!key.empty());
-  plan::escape_keyword(text);
+  plan::escape_lookalike(text);
   return text;
 }
 

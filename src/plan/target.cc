@@ -104,7 +104,7 @@ std::string Target::str() const {
         if (level > 0) text += '/';
         plan::append_to_text(text, segment(level));
       }
-      plan::escape_keyword(text);
+      plan::escape_lookalike(text);
       break;
     case Space::name:
       text = "named " + plan::quote(segment(0));

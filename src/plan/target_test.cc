@@ -146,14 +146,19 @@ TEST(Target, a_path_that_looks_like_a_keyword_is_escaped) {
   EXPECT_EQ(shared("shared u1").str(), "shared shared%20u1");
   EXPECT_EQ(Target("named \"x\"").str(), "named%20\"x\"");
   EXPECT_EQ(Target("slots \"x\" 3").str(), "slots%20\"x\" 3");
-  EXPECT_EQ(Target("named x").str(), "named x");
+  EXPECT_EQ(Target("named x").str(), "named%20x");
+  EXPECT_EQ(Target("exclusive u1").str(), "exclusive%20u1");
+  EXPECT_EQ(Target(" u1/ a1 ").str(), "%20u1/ a1%20");
+  EXPECT_EQ(Target(" ").str(), "%20");
+  EXPECT_EQ(Target("named%09x").str(), "named%09x");
+  EXPECT_EQ(Target("u1/my account").str(), "u1/my account");
   EXPECT_EQ(Target("shared").str(), "shared");
   EXPECT_EQ(Target("u1/shared x").str(), "u1/shared x");
 }
 
 TEST(Target, parse_reads_what_str_prints) {
   for (const std::string_view text : {"u1/a1", "shared u1/a1", "named \"x\"", "shared named \"x\"",
-                                      "slots \"import\" 3", "shared%20u1", "named x", "slots", "shared"}) {
+                                      "slots \"import\" 3", "shared%20u1", "named%20x", "slots", "shared"}) {
     EXPECT_EQ(Target::parse(text).str(), text);
   }
   EXPECT_EQ(Target::parse("slots \"import\" 3"), slots("import", 3));

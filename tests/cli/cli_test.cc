@@ -90,7 +90,10 @@ TEST(Tool, wrong_usage_is_one_line_and_64) {
   expect_usage({"exec", "--", "true"}, "no target");
   expect_usage({"exec", "--no-wait", "--timeout", "1s", "u1", "--", "true"}, "exclude each other");
   expect_usage({"exec", "--timeout", "soon", "u1", "--", "true"}, "--timeout \"soon\" is not a duration");
-  expect_usage({"exec", "--conflict-exit-code", "256", "u1", "--", "true"}, "--conflict-exit-code \"256\"");
+  expect_usage({"exec", "--conflict-exit-code", "300", "u1", "--", "true"},
+               "--conflict-exit-code \"300\" is no exit code; write a number from 0 to 255");
+  expect_usage({"exec", "--slots", "0", "x", "--", "true"},
+               "--slots \"0\" is not a number from 1 to 1000000; write it like 3");
   expect_usage({"exec", "--note", "--", "true"}, "--note has no value");
   expect_usage({"exec", "u1//a1", "--", "true"}, "segment 2 is empty");
   expect_usage({"status", "u1", "u2"}, "more than one target; remove \"u2\"");
@@ -111,6 +114,12 @@ TEST(Tool, wrong_usage_is_one_line_and_64) {
 
 TEST(Tool, bad_targets_are_one_line_and_64) {  // H7
   expect_usage({"explain", ""}, "the path is empty");
+  expect_usage({"exec", "named tok", "--", "true"}, "write 'named \"tok\"', or named%20tok if it is an id");
+  expect_usage({"status", "shared  u1"}, "write 'shared u1'");
+  expect_usage({"break", "--yes", "slots x"}, "write 'slots \"x\" N'");
+  expect_usage({"exec", " u1", "--", "true"}, "write u1, or %20u1 if it is an id");
+  expect_usage({"exec", "/tmp/x.lock", "--", "true"},
+               "a target is no file, so \"/tmp/x.lock\" does not begin with \"/\"; write \"tmp/x.lock\"");
   expect_usage({"explain", "u1//r1"}, "segment 2 is empty: \"u1//r1\"");
   expect_usage({"explain", "u1", "caf\xC3"}, "byte 0xC3 at offset 3 is not valid UTF-8");
   expect_usage({"explain", "a\x1B[2J//"}, "\"a\\x1B[2J//\"");
@@ -125,6 +134,9 @@ TEST(Tool, bad_targets_are_one_line_and_64) {  // H7
 TEST(Tool, bad_urls_are_one_line_and_64_and_show_no_password) {
   expect_usage({"--on", "", "explain", "u1"}, "--on: the URL is empty");
   expect_usage({"--on", "nonsense", "explain", "u1"}, "--on: the URL has no scheme");
+  expect_usage({"--on", "/srv/locks", "status"}, "--on: a file is no URL; write shm:///srv/locks");
+  expect_usage({"--on", "shm:.", "status"}, "a name has 1 to 64 letters");
+  expect_usage({"--on", "shm:..", "status"}, "a name has 1 to 64 letters");
   expect_usage({"explain", "u1", "--on", "foo:"}, "there is no store \"foo\"; use shm:");
   expect_usage({"explain", "u1", "--on", "memory:?nonsense=1"}, "nonsense");
   expect_usage({"explain", "u1", "--on", "memory:\n"}, "control character 0x0A at offset 7");

@@ -446,6 +446,47 @@ TEST(Exec, a_long_wait_says_what_it_waits_for) {
   EXPECT_TRUE(waiter.complains("hierlock: still waiting for u1 after 10s; in the way: /bin/sh -c ")) << waiter.err();
 }
 
+TEST(Exec, a_table_for_which_there_is_no_room_is_69) {
+  const Store store;
+  for (const auto& [limit, hint] :
+       {std::pair{"-f 100", "Raise the limit (ulimit -f)"}, {"-v 1000000", "(ulimit -v)"}}) {
+    const std::string command = std::string("ulimit ") + limit + " && exec hierlock exec u1 -- echo ran";
+    const Result result = run_program({"/bin/sh", "-c", command}, store.url());
+    EXPECT_EQ(result.code, 69) << limit << "\n" << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_NE(result.err.find(hint), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(store.folder() + "/table")) << limit;
+  }
+  EXPECT_EQ(run({"exec", "u1", "--", "true"}, store.url()).code, 0);
+  EXPECT_EQ(run_program({"/bin/sh", "-c", "ulimit -f 100 && exec hierlock exec u1 -- true"}, store.url()).code, 0)
+      << "a table that is there needs not be made";
+}
+
+TEST(Exec, a_file_that_is_no_table_is_left_as_it_is) {
+  const Store store;
+  const std::string path = store.folder() + "/table";
+  std::ofstream(path) << "precious\n";
+  const Result result = run({"exec", "u1", "--", "echo", "ran"}, store.url());
+  EXPECT_EQ(result.code, 78);
+  EXPECT_NE(result.err.find("is not a lock table, and was left as it is"), std::string::npos) << result.err;
+  std::string text;
+  std::getline(std::ifstream(path), text);
+  EXPECT_EQ(text, "precious");
+}
+
+TEST(Exec, the_table_of_another_user_is_not_made_for_them) {
+  // Nobody has this user id: it is what -1 would be.
+  const std::string path = "/dev/shm/hierlock-4294967294";
+  for (const std::string name : {"", ".jobs"}) {
+    for (const std::string mode : {"", "?mode=0660"}) {
+      const Result result = run({"--on", "shm://" + path + name + mode, "exec", "u1", "--", "echo", "ran"});
+      EXPECT_EQ(result.code, 78) << result.err;
+      EXPECT_NE(result.err.find("it would be the table of user 4294967294"), std::string::npos) << result.err;
+      EXPECT_FALSE(std::filesystem::exists(path + name));
+    }
+  }
+}
+
 TEST(Exec, a_store_that_excludes_nobody_is_said_aloud) {
   const Result result = run({"exec", "u1", "--", "echo", "ran"}, "memory:");
   EXPECT_EQ(result.code, 0);
