@@ -5,10 +5,12 @@
 #     [DEPENDS <room>...]       the rooms whose headers it may include; they must be declared before it
 #     [PRIVATE_LIBS <lib>...]   libraries it uses and does not show, such as a store's client
 #     [SOURCES <file>...]       default: every *.cc of the folder that is not a test
+#     [COMPONENT]               not part of the library `hierlock`: a library of its own, hierlock::<name>
 #     [TOOL <executable>])      not part of the library: a program, whose main() is in the folder's main.cc
 #
 # makes
-#   hierlock_<name>             the room's object files; all rooms but tools together are the library `hierlock`
+#   hierlock_<name>             the room's object files; all rooms but tools and components together are the library
+#                               `hierlock`
 #   <name>_test                 its unit tests, if the folder has *_test.cc (one program, one ctest: unit.<name>)
 #   hierlock_tool_<name>        for a TOOL: <executable>, at the top of the build folder
 #
@@ -44,7 +46,7 @@ function(hierlock_own target)
 endfunction()
 
 function(hierlock_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PATH;TOOL" "DEPENDS;PRIVATE_LIBS;SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "COMPONENT" "PATH;TOOL" "DEPENDS;PRIVATE_LIBS;SOURCES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "hierlock_room(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -111,8 +113,12 @@ function(hierlock_room name)
   else()
     list(TRANSFORM needs PREPEND hierlock_ OUTPUT_VARIABLE objects)
     set(libraries ${arg_PRIVATE_LIBS})
-    set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_ROOMS ${name})
-    set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_LIBS ${arg_PRIVATE_LIBS})
+    if(arg_COMPONENT)
+      hierlock_component(${name} "${arg_PRIVATE_LIBS}")
+    else()
+      set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_ROOMS ${name})
+      set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_LIBS ${arg_PRIVATE_LIBS})
+    endif()
   endif()
 
   if(HIERLOCK_BUILD_TESTS AND tests)
@@ -121,6 +127,17 @@ function(hierlock_room name)
     target_include_directories(${name}_test PRIVATE ${views})
     target_link_libraries(${name}_test PRIVATE ${objects} ${libraries})
   endif()
+endfunction()
+
+# A store that brings a client library: hierlock::<name>, installed as a component of its own. See cmake/HierlockInstall.cmake.
+function(hierlock_component name libraries)
+  add_library(hierlock_component_${name} $<TARGET_OBJECTS:hierlock_${name}>)
+  add_library(hierlock::${name} ALIAS hierlock_component_${name})
+  target_link_libraries(hierlock_component_${name} PUBLIC hierlock PRIVATE ${libraries})
+  set_target_properties(hierlock_component_${name} PROPERTIES
+    LINKER_LANGUAGE CXX OUTPUT_NAME hierlock-${name} EXPORT_NAME ${name}
+    VERSION ${hierlock_VERSION} SOVERSION ${hierlock_VERSION_MAJOR}.${hierlock_VERSION_MINOR})
+  set_property(GLOBAL APPEND PROPERTY HIERLOCK_COMPONENTS ${name})
 endfunction()
 
 function(hierlock_suite name)

@@ -109,15 +109,17 @@ Url Url::parse(std::string_view text) {
     if (option.find('@') != option.npos) {
       refuse("URL: \"@\" in " + where + "; write \"@\" in an option as %40, and \"?\" in a password as %3F");
     }
-    std::string name = decode(option.substr(0, equals), begin);
+    std::string name = spi::decode(option.substr(0, equals), begin);
     for (const auto& [other, value] : url.options) {
       if (other == name) refuse("URL: option " + plan::excerpt(name) + " is there twice; remove one");
     }
-    url.options.emplace_back(std::move(name), decode(option.substr(equals + 1), begin + equals + 1));
+    url.options.emplace_back(std::move(name), spi::decode(option.substr(equals + 1), begin + equals + 1));
     begin = end + 1;
   }
   return url;
 }
+
+std::string Url::decode(std::string_view text) { return spi::decode(text, 0); }
 
 std::string Url::safe_text() const {
   std::string text = scheme + ":";

@@ -16,6 +16,9 @@ struct Url {
   // Throws Error(invalid_argument): no scheme, a control character, an option without a name, an option twice.
   static Url parse(std::string_view text);
 
+  // %HH decoded, for the parts of `rest`. Throws Error(invalid_argument).
+  static std::string decode(std::string_view text);
+
   // For people: the text with any `user:password@` password replaced by `***`.
   std::string safe_text() const;
 };

@@ -1,0 +1,140 @@
+#include "mysql/address.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+
+#include <hierlock/error.h>
+#include <hierlock/target.h>
+
+namespace hierlock::mysql {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
+
+std::uint64_t number(const std::string& name, const std::string& value, std::uint64_t least, std::uint64_t most) {
+  std::uint64_t result = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+  if (error != std::errc{} || end != value.data() + value.size() || result < least || result > most) {
+    refuse(name + "=" + value + " is not a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  return result;
+}
+
+bool is_loopback(const Address& address) {
+  return !address.socket.empty() || address.host == "localhost" || address.host == "::1" ||
+         address.host.starts_with("127.");
+}
+
+std::string first_line_of(const std::string& file) {
+  std::ifstream in(file);
+  std::string line;
+  if (!std::getline(in, line)) refuse("password_file=" + file + " cannot be read, or is empty");
+  return line;
+}
+
+std::string from_environment(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  if (value == nullptr) refuse("password_env=" + name + ": there is no such variable in the environment");
+  return value;
+}
+
+// //user:password@host:port/database
+void read_authority(const std::string& rest, Address& address) {
+  if (!rest.starts_with("//")) refuse("a mysql URL begins with mysql://, as in mysql://app@db/shop");
+  std::string_view text = std::string_view(rest).substr(2);
+  const std::size_t slash = text.find('/');
+  std::string_view authority = text.substr(0, slash);
+  const std::string_view database = slash == text.npos ? std::string_view() : text.substr(slash + 1);
+  if (database.empty() || database.find('/') != database.npos) {
+    refuse("the URL names no database: write mysql://user@host/database");
+  }
+  address.database = spi::Url::decode(database);
+  if (const std::size_t at = authority.rfind('@'); at != authority.npos) {
+    const std::string_view who = authority.substr(0, at);
+    const std::size_t colon = who.find(':');
+    address.user = spi::Url::decode(who.substr(0, colon));
+    if (colon != who.npos) address.password = spi::Url::decode(who.substr(colon + 1));
+    authority.remove_prefix(at + 1);
+  }
+  std::string_view port;
+  if (authority.starts_with('[')) {  // [::1]:3306
+    const std::size_t end = authority.find(']');
+    if (end == authority.npos) refuse("the host's \"[\" has no \"]\": write [::1]:3306");
+    address.host = authority.substr(1, end - 1);
+    if (authority.size() > end + 1) {
+      if (authority[end + 1] != ':') refuse("after the host's \"]\" there can only be a port: write [::1]:3306");
+      port = authority.substr(end + 2);
+    }
+  } else {
+    const std::size_t colon = authority.rfind(':');
+    address.host = spi::Url::decode(authority.substr(0, colon));
+    if (colon != authority.npos) port = authority.substr(colon + 1);
+  }
+  if (!port.empty()) address.port = static_cast<unsigned>(number("port", std::string(port), 1, 65'535));
+}
+
+std::string table_name(const std::string& name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+  if (!plain || name.empty() || name.size() > 50) {
+    refuse("table=" + name + ": a table's name has 1 to 50 letters, digits or \"_\"");
+  }
+  return name;
+}
+
+}  // namespace
+
+std::string Address::place() const {
+  return socket.empty() ? host + ":" + std::to_string(port) : "the socket " + socket;
+}
+
+Options read_url(const spi::Url& url) {
+  Options options;
+  Address& address = options.address;
+  options.url = url.safe_text();
+  read_authority(url.rest, address);
+  std::optional<Tls> tls;
+  for (const auto& [name, value] : url.options) {
+    if (name == "buckets") {
+      options.layout.buckets = static_cast<std::uint32_t>(number(name, value, 1, 2'147'483'647));
+    } else if (name == "levels") {
+      options.layout.levels = static_cast<unsigned>(number(name, value, 1, max_depth));
+    } else if (name == "table") {
+      options.layout.table = table_name(value);
+    } else if (name == "provision") {
+      if (value != "lazy" && value != "ahead") refuse("provision=" + value + ": write lazy or ahead");
+      options.layout.lazy = value == "lazy";
+    } else if (name == "connections") {
+      options.connections = number(name, value, 1, 1000);
+    } else if (name == "tls") {
+      if (value != "off" && value != "on" && value != "verify") refuse("tls=" + value + ": write off, on or verify");
+      tls = value == "off" ? Tls::off : value == "on" ? Tls::on : Tls::verify;
+    } else if (name == "ca") {
+      address.ca = value;
+    } else if (name == "socket") {
+      address.socket = value;
+    } else if (name == "password_file") {
+      address.password = first_line_of(value);
+    } else if (name == "password_env") {
+      address.password = from_environment(value);
+    } else {
+      refuse("mysql: has no option \"" + name +
+             "\": it knows buckets, levels, table, provision, connections, tls, ca, socket, password_file and "
+             "password_env");
+    }
+  }
+  if (address.host.empty() && address.socket.empty()) {
+    refuse("the URL names no host: write mysql://user@host/database, or add ?socket=/path");
+  }
+  address.tls = tls.value_or(!address.ca.empty() || !is_loopback(address) ? Tls::verify : Tls::off);
+  if (!address.ca.empty() && address.tls != Tls::verify) {
+    refuse("ca= is for tls=verify: without it the server's certificate is not looked at");
+  }
+  return options;
+}
+
+}  // namespace hierlock::mysql

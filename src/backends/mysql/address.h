@@ -1,0 +1,42 @@
+// Address: what a mysql:// URL says. Passwords may come from a file or the environment, and are never shown.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <hierlock/spi/url.h>
+
+namespace hierlock::mysql {
+
+enum class Tls : std::uint8_t { off, on, verify };
+
+struct Address {
+  std::string host, socket, user, password, database, ca;
+  unsigned port = 3306;
+  Tls tls = Tls::verify;
+
+  std::string place() const;  // for messages: `db.example:3306`, `the socket /run/mysqld.sock`
+};
+
+// How the hierarchy lies in the database. What the URL leaves open is read from the database.
+struct Layout {
+  std::string table = "hier_lock_buckets";
+  std::optional<std::uint32_t> buckets;
+  std::optional<unsigned> levels;
+  bool lazy = false;  // missing rows and tables are made when they are first needed
+
+  std::string settings_table() const { return table + "_settings"; }
+};
+
+struct Options {
+  Address address;
+  Layout layout;
+  std::size_t connections = 16;  // at most so many at once, for locks
+  std::string url;               // without the password
+};
+
+// Throws invalid_argument.
+Options read_url(const spi::Url& url);
+
+}  // namespace hierlock::mysql

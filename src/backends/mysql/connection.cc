@@ -1,0 +1,373 @@
+#include "mysql/connection.h"
+
+#include <fcntl.h>
+#include <mysql.h>
+#include <mysqld_error.h>
+#include <errmsg.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+
+namespace hierlock::mysql {
+
+namespace {
+
+constexpr std::size_t most_statements = 64;  // prepared at once on one connection
+
+// Numbers that libmariadb's headers do not have.
+constexpr unsigned lock_no_wait = 3572, connection_killed = 1927, client_idle = 4031, user_level_deadlock = 3058,
+                   tls_failed = 2026, plugin_missing = 2059, plugin_failed = 2061, require_tls = 3159, read_only = 1290,
+                   read_only_mode = 1836, account_locked = 3118, secure_transport = 1251;
+
+timespec to_timespec(Clock::duration time) {
+  const auto ns = std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+  return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+}
+
+// Watches for at most so long; which of the things waited for are there, as the client library counts them.
+int look(int socket, int waits, int wake, Clock::duration time) {
+  pollfd fds[2] = {{socket, 0, 0}, {wake, POLLIN, 0}};
+  if ((waits & MYSQL_WAIT_READ) != 0) fds[0].events |= POLLIN;
+  if ((waits & MYSQL_WAIT_WRITE) != 0) fds[0].events |= POLLOUT;
+  if ((waits & MYSQL_WAIT_EXCEPT) != 0) fds[0].events |= POLLPRI;
+  const timespec limit = to_timespec(time);
+  if (ppoll(fds, wake >= 0 ? 2 : 1, &limit, nullptr) <= 0) return 0;
+  int ready = 0;
+  const short events = fds[0].revents;
+  if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) ready |= MYSQL_WAIT_READ;
+  if ((events & (POLLOUT | POLLHUP | POLLERR)) != 0) ready |= MYSQL_WAIT_WRITE;
+  if ((events & POLLPRI) != 0) ready |= MYSQL_WAIT_EXCEPT;
+  return ready & waits;
+}
+
+void start_client_library() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (mysql_library_init(0, nullptr, nullptr) != 0) throw Error(ErrorKind::exhausted, "no memory for libmariadb");
+  });
+}
+
+}  // namespace
+
+bool is_disconnect(unsigned code) noexcept {
+  switch (code) {
+    case CR_SERVER_GONE_ERROR:
+    case CR_SERVER_LOST:
+    case CR_SERVER_LOST_EXTENDED:
+    case CR_COMMANDS_OUT_OF_SYNC:
+    case CR_MALFORMED_PACKET:
+    case ER_SERVER_SHUTDOWN:
+    case connection_killed:
+    case client_idle:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Error error_of(unsigned code, const std::string& message, const std::string& doing) {
+  const auto error = [&](ErrorKind kind, const std::string& advice) {
+    return Error(kind, "cannot " + doing + ": " + message + " (" + std::to_string(code) + ")" + advice, code);
+  };
+  switch (code) {
+    case ER_LOCK_DEADLOCK:
+    case user_level_deadlock:
+      return error(ErrorKind::deadlock, ". Release what you hold and start over");
+    case ER_LOCK_WAIT_TIMEOUT:
+      return error(ErrorKind::timeout, ". Try again, or wait longer");
+    case lock_no_wait:
+      return error(ErrorKind::busy, "");
+    case ER_ACCESS_DENIED_ERROR:
+    case ER_DBACCESS_DENIED_ERROR:
+    case ER_TABLEACCESS_DENIED_ERROR:
+    case ER_COLUMNACCESS_DENIED_ERROR:
+    case ER_SPECIFIC_ACCESS_DENIED_ERROR:
+    case ER_HOST_NOT_PRIVILEGED:
+    case account_locked:
+    case secure_transport:
+    case require_tls:
+      return error(ErrorKind::denied, ". docs/mysql.md lists the rights that are needed");
+    case tls_failed:
+      return error(ErrorKind::denied, ". See tls= and ca= in docs/mysql.md");
+    case plugin_missing:
+    case plugin_failed:
+      return error(ErrorKind::denied, ". The client library lacks the plugin for the way this account logs in");
+    case ER_BAD_DB_ERROR:
+      return error(ErrorKind::not_provisioned, ". Create the database, or correct the URL");
+    case ER_NO_SUCH_TABLE:
+      return error(ErrorKind::not_provisioned, ". `hierlock provision` makes it, or open with ?provision=lazy");
+    case ER_CON_COUNT_ERROR:
+    case ER_TOO_MANY_USER_CONNECTIONS:
+    case ER_USER_LIMIT_REACHED:
+      return error(ErrorKind::exhausted, ". Raise max_connections, or lower connections= in the URLs");
+    case read_only:
+    case read_only_mode:
+      return error(ErrorKind::unsafe_topology, ". Locks must be taken on the primary: connect to that");
+    case ER_QUERY_INTERRUPTED:
+      return error(ErrorKind::unavailable, ". Somebody ended the statement with KILL: try again");
+    default:
+      return error(ErrorKind::unavailable, "");
+  }
+}
+
+// --- connecting ------------------------------------------------------------------------------------------
+
+Connection::Connection(const Address& address, Vigil& vigil) {
+  start_client_library();
+  mysql_ = mysql_init(nullptr);
+  if (mysql_ == nullptr) throw Error(ErrorKind::exhausted, "no memory for a connection");
+  const auto refuse = [&](const Error& error) {
+    mysql_close(mysql_);
+    throw error;  // NOLINT: made for this
+  };
+  mysql_options(mysql_, MYSQL_OPT_NONBLOCK, nullptr);
+  const unsigned protocol = address.socket.empty() ? MYSQL_PROTOCOL_TCP : MYSQL_PROTOCOL_SOCKET;
+  mysql_options(mysql_, MYSQL_OPT_PROTOCOL, &protocol);
+  mysql_options(mysql_, MYSQL_SET_CHARSET_NAME, "utf8mb4");
+  mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "hierlock");
+  const my_bool on = 1, verify = address.tls == Tls::verify ? 1 : 0;
+  if (address.tls != Tls::off) {
+    mysql_options(mysql_, MYSQL_OPT_SSL_ENFORCE, &on);
+    mysql_options(mysql_, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verify);
+    if (!address.ca.empty()) mysql_options(mysql_, MYSQL_OPT_SSL_CA, address.ca.c_str());
+  }
+
+  MYSQL* connected = nullptr;
+  const bool answered = drive(
+      [&] {
+        return mysql_real_connect_start(&connected, mysql_, address.host.c_str(), address.user.c_str(),
+                                        address.password.c_str(), address.database.c_str(), address.port,
+                                        address.socket.empty() ? nullptr : address.socket.c_str(), 0);
+      },
+      [&](int ready) { return mysql_real_connect_cont(&connected, mysql_, ready); }, vigil);
+  const std::string doing = "connect to " + address.place();
+  if (!answered) refuse(Error(ErrorKind::unavailable, "cannot " + doing + ": it does not answer"));
+  if (connected == nullptr) refuse(error_of(mysql_errno(mysql_), mysql_error(mysql_), doing));
+  // libmariadb goes on without encryption if the server has none, whatever was enforced.
+  if (address.tls != Tls::off && mysql_get_ssl_cipher(mysql_) == nullptr) {
+    refuse(Error(ErrorKind::denied, "cannot " + doing +
+                                        ": the server offers no TLS. Set it up there, or write tls=off if the way to "
+                                        "it is safe"));
+  }
+  socket_ = static_cast<int>(mysql_get_socket(mysql_));
+  fcntl(socket_, F_SETFD, FD_CLOEXEC);
+  const int silence_ms = 10'000;  // data that is not acknowledged for so long ends the connection
+  setsockopt(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);  // fails on a unix socket
+  id_ = mysql_thread_id(mysql_);
+  version_ = mysql_get_server_info(mysql_);
+  mariadb_ = mariadb_connection(mysql_) != 0;
+}
+
+Connection::~Connection() {
+  if (socket_ >= 0 && (broken_ || slow_ != Slow::none)) shutdown(socket_, SHUT_RDWR);  // nothing of it can block then
+  if (slow_result_ != nullptr) mysql_free_result(static_cast<MYSQL_RES*>(slow_result_));
+  for (auto& [sql, statement] : statements_) {
+    // The server forgets them with the session; asking it to would be a message each.
+    if (statement != nullptr) statement->mysql = nullptr;
+  }
+  statements_.clear();
+  mysql_close(mysql_);
+}
+
+bool Connection::hung_up() const noexcept {
+  pollfd fd{socket_, POLLIN | POLLRDHUP, 0};
+  return poll(&fd, 1, 0) != 0;
+}
+
+void Connection::Close::operator()(st_mysql_stmt* statement) const { mysql_stmt_close(statement); }
+
+// --- talking ---------------------------------------------------------------------------------------------
+
+template <class Start, class Continue>
+bool Connection::drive(Start start, Continue go_on, Vigil& vigil) {
+  int waits = start();
+  while (waits != 0) {
+    const std::optional<Clock::duration> time = vigil.next();
+    if (!time) {
+      broken_ = true;
+      return false;
+    }
+    const int ready = look(static_cast<int>(mysql_get_socket(mysql_)), waits, vigil.wake(), *time);
+    if (ready != 0) waits = go_on(ready);
+  }
+  return true;
+}
+
+Reply Connection::failure() const { return {mysql_errno(mysql_), mysql_error(mysql_), {}}; }
+
+namespace {
+const Reply silent{CR_SERVER_LOST, "the server does not answer", {}};
+}
+
+void Connection::read_rows(Reply& reply) {
+  MYSQL_RES* const result = static_cast<MYSQL_RES*>(slow_result_);
+  if (result == nullptr) return;
+  const unsigned columns = mysql_num_fields(result);
+  while (const MYSQL_ROW row = mysql_fetch_row(result)) {
+    const unsigned long* const sizes = mysql_fetch_lengths(result);
+    auto& copy = reply.rows.emplace_back();
+    for (unsigned i = 0; i < columns; ++i) {
+      copy.push_back(row[i] == nullptr ? std::nullopt : std::optional<std::string>(std::in_place, row[i], sizes[i]));
+    }
+  }
+  mysql_free_result(result);
+  slow_result_ = nullptr;
+}
+
+// After a step of the client library: goes on to the next as long as nothing has to be waited for.
+bool Connection::slow_step(int waits) {
+  slow_waits_ = waits;
+  if (waits != 0) return false;
+  if (slow_ == Slow::query && slow_failed_ == 0) {
+    slow_ = Slow::result;
+    MYSQL_RES* result = nullptr;
+    slow_waits_ = mysql_store_result_start(&result, mysql_);
+    slow_result_ = result;
+    if (slow_waits_ != 0) return false;
+  }
+  slow_ = Slow::none;
+  slow_reply_ = mysql_errno(mysql_) != 0 ? failure() : Reply{};
+  if (slow_reply_.well()) read_rows(slow_reply_);
+  if (is_disconnect(slow_reply_.code)) broken_ = true;
+  return true;
+}
+
+void Connection::begin(std::string_view sql) {
+  slow_ = Slow::query;
+  slow_failed_ = 0;
+  slow_result_ = nullptr;
+  slow_step(mysql_real_query_start(&slow_failed_, mysql_, sql.data(), sql.size()));
+}
+
+bool Connection::go_on() {
+  if (slow_ == Slow::none) return true;
+  const int ready = look(socket_, slow_waits_, -1, {});
+  if (ready == 0) return false;
+  if (slow_ == Slow::query) return slow_step(mysql_real_query_cont(&slow_failed_, mysql_, ready));
+  MYSQL_RES* result = nullptr;
+  const int waits = mysql_store_result_cont(&result, mysql_, ready);
+  slow_result_ = result;
+  return slow_step(waits);
+}
+
+Reply Connection::query(std::string_view sql, Vigil& vigil) {
+  if (broken_) return silent;
+  int failed = 0;
+  if (!drive([&] { return mysql_real_query_start(&failed, mysql_, sql.data(), sql.size()); },
+             [&](int ready) { return mysql_real_query_cont(&failed, mysql_, ready); }, vigil)) {
+    return silent;
+  }
+  MYSQL_RES* result = nullptr;
+  if (failed == 0 && !drive([&] { return mysql_store_result_start(&result, mysql_); },
+                            [&](int ready) { return mysql_store_result_cont(&result, mysql_, ready); }, vigil)) {
+    return silent;
+  }
+  if (mysql_errno(mysql_) != 0) {
+    if (is_disconnect(mysql_errno(mysql_))) broken_ = true;
+    return failure();
+  }
+  slow_result_ = result;
+  Reply reply;
+  read_rows(reply);
+  return reply;
+}
+
+Reply Connection::ask(std::string_view sql, Vigil& vigil) {
+  Reply reply = query(sql, vigil);
+  if (!reply.well()) throw error_of(reply.code, reply.message, "use the database");
+  return reply;
+}
+
+Connection::Statement& Connection::prepared(const std::string& sql, Vigil& vigil, LockReply& reply) {
+  if (const auto found = statements_.find(sql); found != statements_.end()) return found->second;
+  if (statements_.size() >= most_statements) statements_.clear();
+  Statement statement(mysql_stmt_init(mysql_));
+  if (statement == nullptr) throw Error(ErrorKind::exhausted, "no memory for a statement");
+  int failed = 0;
+  MYSQL_STMT* const raw = statement.get();
+  if (!drive([&] { return mysql_stmt_prepare_start(&failed, raw, sql.data(), sql.size()); },
+             [&](int ready) { return mysql_stmt_prepare_cont(&failed, raw, ready); }, vigil)) {
+    reply.code = silent.code;
+    reply.message = silent.message;
+  } else if (failed != 0) {
+    reply.code = mysql_stmt_errno(raw);
+    reply.message = mysql_stmt_error(raw);
+  }
+  return statements_[sql] = std::move(statement);
+}
+
+LockReply Connection::lock(const std::string& sql, std::span<const std::uint32_t> buckets, Vigil& vigil) {
+  LockReply reply;
+  if (broken_) {
+    reply.code = silent.code;
+    reply.message = silent.message;
+    return reply;
+  }
+  Statement& statement = prepared(sql, vigil, reply);
+  MYSQL_STMT* const raw = statement.get();
+  const auto failed = [&]() -> LockReply& {
+    if (is_disconnect(reply.code)) broken_ = true;
+    return reply;
+  };
+  const auto say = [&](int error) {
+    reply.code = error == 0 ? 0 : mysql_stmt_errno(raw);
+    if (reply.code != 0) reply.message = mysql_stmt_error(raw);
+  };
+  if (reply.code != 0) {
+    statements_.erase(sql);
+    return failed();
+  }
+  std::vector<std::uint32_t> values(buckets.begin(), buckets.end());
+  std::vector<MYSQL_BIND> in(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    in[i].buffer_type = MYSQL_TYPE_LONG;
+    in[i].buffer = &values[i];
+    in[i].is_unsigned = 1;
+  }
+  if (!values.empty()) mysql_stmt_bind_param(raw, in.data());
+  int error = 0;
+  if (!drive([&] { return mysql_stmt_execute_start(&error, raw); },
+             [&](int ready) { return mysql_stmt_execute_cont(&error, raw, ready); }, vigil)) {
+    reply.code = silent.code;
+    reply.message = silent.message;
+    return reply;
+  }
+  say(error);
+  if (!reply.well()) return failed();
+  std::uint64_t place = 0, minted = 0, session = 0;
+  MYSQL_BIND out[3]{};
+  for (const auto& [bind, value] : {std::pair(&out[0], &place), {&out[1], &minted}, {&out[2], &session}}) {
+    bind->buffer_type = MYSQL_TYPE_LONGLONG;
+    bind->buffer = value;
+    bind->is_unsigned = 1;
+  }
+  mysql_stmt_bind_result(raw, out);
+  if (!drive([&] { return mysql_stmt_store_result_start(&error, raw); },
+             [&](int ready) { return mysql_stmt_store_result_cont(&error, raw, ready); }, vigil)) {
+    reply.code = silent.code;
+    reply.message = silent.message;
+    return reply;
+  }
+  say(error);
+  if (!reply.well()) return failed();
+  reply.there.assign(buckets.size(), false);
+  while (mysql_stmt_fetch(raw) == 0) {
+    if (place < reply.there.size()) reply.there[place] = true;
+    if (session != 0) {
+      reply.minted = minted;
+      reply.session = session;
+    }
+  }
+  mysql_stmt_free_result(raw);
+  return reply;
+}
+
+}  // namespace hierlock::mysql

@@ -1,0 +1,136 @@
+// Connection: one session of a MySQL or MariaDB server, driven so that its thread never blocks in the client library.
+//
+// Every call sends, then watches the socket itself, under a Vigil that says how long and does what has to be done
+// meanwhile: keep a deadline, notice a cancellation, tell that we wait. A call that is given up leaves the connection
+// broken: it can only be closed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <hierlock/error.h>
+
+#include "mysql/address.h"
+
+struct st_mysql;
+struct st_mysql_stmt;
+
+namespace hierlock::mysql {
+
+using Clock = std::chrono::steady_clock;
+
+// What goes on while the server is silent.
+class Vigil {
+ public:
+  virtual ~Vigil() = default;
+  // How long to watch the socket before asking again; none: give up.
+  virtual std::optional<Clock::duration> next() = 0;
+  // A descriptor that becomes readable when next() should be asked at once; -1: there is none.
+  virtual int wake() const { return -1; }
+};
+
+// Until a moment, then give up.
+class Until final : public Vigil {
+ public:
+  explicit Until(Clock::time_point end) : end_(end) {}
+  explicit Until(Clock::duration time) : end_(Clock::now() + time) {}
+  std::optional<Clock::duration> next() override {
+    const Clock::duration left = end_ - Clock::now();
+    return left > Clock::duration::zero() ? std::optional(left) : std::nullopt;
+  }
+
+ private:
+  const Clock::time_point end_;
+};
+
+// What the server said: an error by its number, or rows.
+struct Reply {
+  unsigned code = 0;  // 0: well
+  std::string message;
+  std::vector<std::vector<std::optional<std::string>>> rows;
+
+  bool well() const { return code == 0; }
+};
+
+// The answer to a locking statement.
+struct LockReply {
+  unsigned code = 0;
+  std::string message;
+  std::vector<bool> there;    // which of the rows exist
+  std::uint64_t minted = 0;   // UUID_SHORT(), read when all rows were locked
+  std::uint64_t session = 0;  // CONNECTION_ID(), as the server says it now
+
+  bool well() const { return code == 0; }
+};
+
+class Connection {
+ public:
+  // Connects and logs in. Throws Error.
+  Connection(const Address& address, Vigil& vigil);
+  ~Connection();  // closes; does not wait for the server
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  bool mariadb() const noexcept { return mariadb_; }
+  const std::string& version() const noexcept { return version_; }
+  std::uint64_t id() const noexcept { return id_; }  // the server's number for this session
+  // Which server it is, for comparing.
+  const std::string& identity() const noexcept { return identity_; }
+  void set_identity(std::string identity) { identity_ = std::move(identity); }
+  int socket() const noexcept { return socket_; }
+  // Given up, or the server is gone: to be closed.
+  bool broken() const noexcept { return broken_; }
+  void give_up() noexcept { broken_ = true; }
+  // The server has closed its end, or says something nobody asked for. No I/O that waits.
+  bool hung_up() const noexcept;
+
+  Reply query(std::string_view sql, Vigil& vigil);
+  // The same, but every error is thrown, as error_of() says.
+  Reply ask(std::string_view sql, Vigil& vigil);
+  // Runs a locking statement of statements.h, prepared when it is first used here, with the buckets as its parameters.
+  LockReply lock(const std::string& sql, std::span<const std::uint32_t> buckets, Vigil& vigil);
+
+  // A query that another thread's loop carries on: begin, then go_on whenever the socket is ready, until it is done.
+  void begin(std::string_view sql);
+  bool go_on();  // true when reply() is there
+  Reply reply() { return std::move(slow_reply_); }
+
+ private:
+  struct Close {
+    void operator()(st_mysql_stmt* statement) const;
+  };
+  using Statement = std::unique_ptr<st_mysql_stmt, Close>;
+
+  template <class Start, class Continue>
+  bool drive(Start start, Continue go_on, Vigil& vigil);
+  Reply failure() const;
+  void read_rows(Reply& reply);
+  bool slow_step(int waits);
+  Statement& prepared(const std::string& sql, Vigil& vigil, LockReply& reply);
+
+  st_mysql* mysql_;
+  int socket_ = -1;
+  std::uint64_t id_ = 0;
+  bool mariadb_ = false, broken_ = false;
+  std::string version_, identity_;
+  std::map<std::string, Statement> statements_;
+  // begin/go_on
+  enum class Slow { none, query, result } slow_ = Slow::none;
+  int slow_waits_ = 0, slow_failed_ = 0;
+  void* slow_result_ = nullptr;
+  Reply slow_reply_;
+};
+
+// What a number of the server or of its client means to somebody who locks. `doing` is for the message: "cannot …".
+Error error_of(unsigned code, const std::string& message, const std::string& doing);
+// The connection is of no use any more.
+bool is_disconnect(unsigned code) noexcept;
+
+}  // namespace hierlock::mysql

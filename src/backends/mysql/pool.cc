@@ -1,0 +1,117 @@
+#include "mysql/pool.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hierlock::mysql {
+
+Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
+  std::unique_lock guard(mutex_);
+  const auto can = [&] { return !idle_.empty() || open_ < most_; };
+  if (!can() && had_.contains(owner)) {
+    throw Error(ErrorKind::exhausted,
+                "all " + std::to_string(most_) +
+                    " connections are in use, and this owner holds a lock on one: it does not wait for another, because "
+                    "it might wait for itself. Release first, or open with a larger connections=");
+  }
+  if (!can() && request.no_wait) {
+    throw Error(ErrorKind::exhausted, "all " + std::to_string(most_) +
+                                          " connections are in use, and waiting was not asked for: try again, or open "
+                                          "with a larger connections=");
+  }
+  const std::stop_token never;
+  const std::stop_token& cancel = request.cancel != nullptr ? *request.cancel : never;
+  while (!can()) {
+    if (request.deadline) {
+      if (!freed_.wait_until(guard, cancel, *request.deadline, can) && !cancel.stop_requested()) return {};
+    } else {
+      freed_.wait(guard, cancel, can);
+    }
+    if (cancel.stop_requested()) throw Error(ErrorKind::cancelled, "waiting for a connection was cancelled");
+  }
+  ++had_[owner];
+  while (!idle_.empty()) {
+    std::unique_ptr<Connection> connection = std::move(idle_.back().connection);
+    idle_.pop_back();
+    if (!connection->hung_up()) return {std::move(connection), false};
+    --open_;  // the server has closed it
+  }
+  ++open_;
+  guard.unlock();
+  try {
+    return {connect_(), true};
+  } catch (...) {
+    put_back(nullptr, owner);
+    throw;
+  }
+}
+
+void Pool::add(std::unique_ptr<Connection> connection) {
+  const std::lock_guard guard(mutex_);
+  const Clock::time_point now = Clock::now();
+  idle_.push_back({std::move(connection), now, now});
+  ++open_;
+}
+
+void Pool::put_back(std::unique_ptr<Connection> connection, std::uint64_t owner) noexcept {
+  if (connection != nullptr && connection->broken()) connection.reset();  // outside of the mutex
+  {
+    const std::lock_guard guard(mutex_);
+    if (const auto had = had_.find(owner); had != had_.end() && --had->second == 0) had_.erase(had);
+    if (connection != nullptr) {
+      const Clock::time_point now = Clock::now();
+      idle_.push_back({std::move(connection), now, now});
+    } else {
+      --open_;
+    }
+  }
+  freed_.notify_one();
+}
+
+void Pool::give(std::uint64_t from, std::uint64_t to) {
+  const std::lock_guard guard(mutex_);
+  if (const auto had = had_.find(from); had != had_.end() && --had->second == 0) had_.erase(had);
+  ++had_[to];
+}
+
+std::vector<Pool::Idle> Pool::take_quiet(Clock::duration since) {
+  std::vector<Idle> quiet;
+  const Clock::time_point before = Clock::now() - since;
+  const std::lock_guard guard(mutex_);
+  const auto first = std::stable_partition(idle_.begin(), idle_.end(), [&](const Idle& i) { return i.spoken > before; });
+  std::move(first, idle_.end(), std::back_inserter(quiet));
+  idle_.erase(first, idle_.end());
+  return quiet;
+}
+
+void Pool::put_idle(Idle idle) noexcept {
+  {
+    const std::lock_guard guard(mutex_);
+    idle_.insert(idle_.begin(), std::move(idle));  // the others were used later
+  }
+  freed_.notify_one();
+}
+
+void Pool::drop_idle() noexcept {
+  {
+    const std::lock_guard guard(mutex_);
+    --open_;
+  }
+  freed_.notify_one();
+}
+
+bool Pool::on_the_side(const std::function<bool(Connection&)>& use) noexcept {
+  const std::lock_guard guard(side_mutex_);
+  for (int tries = 0; tries < 2; ++tries) {
+    try {
+      if (side_ == nullptr || side_->broken() || side_->hung_up()) side_ = connect_();
+      if (use(*side_)) return true;
+      side_.reset();
+    } catch (...) {  // not to be had
+      side_.reset();
+    }
+  }
+  return false;
+}
+
+}  // namespace hierlock::mysql

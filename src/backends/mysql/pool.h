@@ -1,0 +1,63 @@
+// Pool: the connections of one Locker. Each lock that is held has one to itself; those of nobody wait here.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <vector>
+
+#include <hierlock/spi/backend.h>
+
+#include "mysql/connection.h"
+
+namespace hierlock::mysql {
+
+class Pool {
+ public:
+  using Connect = std::function<std::unique_ptr<Connection>()>;
+  Pool(std::size_t most, Connect connect) : most_(most), connect_(std::move(connect)) {}
+
+  struct Taken {
+    std::unique_ptr<Connection> connection;
+    bool fresh = false;  // connected just now: nobody else has closed it meanwhile
+  };
+  // One for `owner`, waiting for it as the request says. No connection: the deadline passed. An owner that has one
+  // already does not wait for another, because it might wait for itself: `exhausted`.
+  Taken take(std::uint64_t owner, const spi::Request& request);
+  // One that is ready, of nobody yet.
+  void add(std::unique_ptr<Connection> connection);
+  // Back from its owner, to be used again unless it is broken.
+  void put_back(std::unique_ptr<Connection> connection, std::uint64_t owner) noexcept;
+  // The owner of a connection has become another.
+  void give(std::uint64_t from, std::uint64_t to);
+
+  // Those of nobody that were not used for so long, to be asked whether they live or to be closed; they still count.
+  struct Idle {
+    std::unique_ptr<Connection> connection;
+    Clock::time_point used, spoken;
+  };
+  std::vector<Idle> take_quiet(Clock::duration since);
+  void put_idle(Idle idle) noexcept;
+  void drop_idle() noexcept;  // one that take_quiet() gave is closed
+
+  // For what is not a lock (KILL): a connection of its own, made when it is first needed. `use` gets it alone.
+  bool on_the_side(const std::function<bool(Connection&)>& use) noexcept;
+
+ private:
+  const std::size_t most_;
+  const Connect connect_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable_any freed_;
+  std::vector<Idle> idle_;
+  std::size_t open_ = 0;                           // idle or in use
+  std::map<std::uint64_t, std::size_t> had_;       // by owner
+
+  std::mutex side_mutex_;
+  std::unique_ptr<Connection> side_;
+};
+
+}  // namespace hierlock::mysql

@@ -1,0 +1,142 @@
+#include "mysql/schema.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <string>
+
+#include "plan/buckets.h"
+
+namespace hierlock::mysql {
+
+namespace {
+
+constexpr unsigned no_such_table = 1146;
+
+std::uint64_t number(const std::optional<std::string>& text) {
+  std::uint64_t value = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
+  return value;
+}
+
+bool is_on(const std::string& value) { return value == "ON" || value == "1" || value == "YES"; }
+
+// Row locks exclude on one server only.
+void refuse_unsafe(Connection& connection, Vigil& vigil) {
+  std::map<std::string, std::string> is;
+  for (const auto& row : connection
+                             .ask("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'read_only', "
+                                  "'super_read_only', 'innodb_read_only', 'group_replication_group_name', "
+                                  "'group_replication_single_primary_mode')",
+                                  vigil)
+                             .rows) {
+    is[row.at(0).value_or("")] = row.at(1).value_or("");
+  }
+  if (is_on(is["wsrep_on"])) {
+    throw Error(ErrorKind::unsafe_topology,
+                "this is a Galera cluster: row locks are not carried to its other nodes, so two could hold one lock. "
+                "Use a server of its own for locks, or shm:, postgres: or another store");
+  }
+  if (!is["group_replication_group_name"].empty() && !is_on(is["group_replication_single_primary_mode"])) {
+    throw Error(ErrorKind::unsafe_topology,
+                "group replication with several primaries does not carry row locks between them, so two could hold one "
+                "lock. Switch it to single-primary mode, or use a server of its own for locks");
+  }
+  if (is_on(is["read_only"]) || is_on(is["super_read_only"]) || is_on(is["innodb_read_only"])) {
+    throw Error(ErrorKind::unsafe_topology,
+                "this server is read-only, most likely a replica: its row locks exclude nobody on the primary. Connect "
+                "to the primary");
+  }
+}
+
+void check_floor(std::uint64_t minted, std::uint64_t floor) {
+  if ((minted & fence_mask) >= floor) return;
+  throw Error(ErrorKind::unsafe_topology,
+              "this server's UUID_SHORT() is below the numbers that were given out before: it was started earlier than "
+              "the server they came from, or its clock was set back. Fences would fall; restart this server with its "
+              "clock set right");
+}
+
+}  // namespace
+
+std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_floor, Clock::duration time) {
+  Until vigil(time);
+  auto connection = std::make_unique<Connection>(options.address, vigil);
+  connection->ask(prepare_session(dialect_of(*connection)), vigil);
+  refuse_unsafe(*connection, vigil);
+  const Reply now = connection->ask(std::string("SELECT CONNECTION_ID(), UUID_SHORT(), ") +
+                                        (connection->mariadb() ? "CONCAT_WS('\n', @@hostname, @@port, @@datadir)"
+                                                               : "@@server_uuid"),
+                                    vigil);
+  if (number(now.rows.at(0).at(0)) != connection->id()) {
+    throw Error(ErrorKind::unsafe_topology,
+                "the server's number for this session is not the one it logged in with: a proxy is in between that "
+                "mixes sessions. Connect to the server itself");
+  }
+  check_floor(number(now.rows.at(0).at(1)), fence_floor);
+  connection->set_identity(now.rows.at(0).at(2).value_or(""));
+  connection->ask("ROLLBACK", vigil);
+  return connection;
+}
+
+void make_tables(Connection& connection, const Layout& layout, Vigil& vigil) {
+  connection.ask(make_bucket_table(layout.table), vigil);
+  connection.ask(make_settings_table(layout.settings_table()), vigil);
+  connection.ask("INSERT IGNORE INTO `" + layout.settings_table() +
+                     "` (id, format, buckets, levels, fence_floor) VALUES (1, " + std::to_string(layout_format) + ", " +
+                     std::to_string(layout.buckets.value_or(plan::default_buckets)) + ", " +
+                     std::to_string(layout.levels.value_or(default_levels)) + ", 0)",
+                 vigil);
+  connection.ask("COMMIT", vigil);
+}
+
+Recorded read_or_make(Connection& connection, const Options& options, Vigil& vigil) {
+  const Layout& layout = options.layout;
+  const std::string read =
+      "SELECT format, buckets, levels, fence_floor FROM `" + layout.settings_table() + "` WHERE id=1";
+  Reply reply = connection.query(read, vigil);
+  if ((reply.code == no_such_table || (reply.well() && reply.rows.empty())) && layout.lazy) {
+    make_tables(connection, layout, vigil);
+    reply = connection.query(read, vigil);
+  }
+  if (reply.code == no_such_table || (reply.well() && reply.rows.empty())) {
+    throw Error(ErrorKind::not_provisioned,
+                "the database has no table " + layout.table + " with its settings yet: run `hierlock provision --on " +
+                    options.url + "`, or open with ?provision=lazy",
+                reply.code);
+  }
+  if (!reply.well()) throw error_of(reply.code, reply.message, "read the settings of " + layout.table);
+  const auto& row = reply.rows.front();
+  if (number(row.at(0)) != layout_format) {
+    throw Error(ErrorKind::incompatible, layout.settings_table() + " is of format " + row.at(0).value_or("?") +
+                                             ", this library knows " + std::to_string(layout_format) +
+                                             ": use the same version everywhere");
+  }
+  const Recorded recorded{static_cast<std::uint32_t>(number(row.at(1))), static_cast<unsigned>(number(row.at(2))),
+                          number(row.at(3))};
+  const auto disagree = [&](const std::string& what, std::uint64_t asked, std::uint64_t there) {
+    throw Error(ErrorKind::incompatible, "the URL says " + what + "=" + std::to_string(asked) +
+                                             ", the database has recorded " + std::to_string(there) +
+                                             ": with different numbers two would lock different rows. Leave it out of "
+                                             "the URL, or write the same");
+  };
+  if (recorded.buckets == 0 || recorded.levels == 0 || recorded.levels > max_depth) {
+    throw Error(ErrorKind::incompatible, layout.settings_table() + " is damaged: buckets " +
+                                             std::to_string(recorded.buckets) + ", levels " +
+                                             std::to_string(recorded.levels));
+  }
+  if (layout.buckets && *layout.buckets != recorded.buckets) disagree("buckets", *layout.buckets, recorded.buckets);
+  if (layout.levels && *layout.levels != recorded.levels) disagree("levels", *layout.levels, recorded.levels);
+  // The floor rises when the server was restarted or is another: its numbers begin with the second it was started in.
+  const std::uint64_t now = number(connection.ask("SELECT UUID_SHORT()", vigil).rows.at(0).at(0)) & fence_mask;
+  check_floor(now, recorded.fence_floor);
+  if (now >> 24 != recorded.fence_floor >> 24) {
+    connection.ask("UPDATE `" + layout.settings_table() + "` SET fence_floor=GREATEST(fence_floor, " +
+                       std::to_string(now) + ") WHERE id=1",
+                   vigil);
+  }
+  connection.ask("COMMIT", vigil);
+  return recorded;
+}
+
+}  // namespace hierlock::mysql

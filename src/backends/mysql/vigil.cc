@@ -1,0 +1,72 @@
+#include "mysql/vigil.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace hierlock::mysql {
+
+namespace {
+
+// An answer that takes longer is most likely that of a lock that somebody has.
+constexpr std::chrono::milliseconds usual_answer{10};
+// How long a statement that was ended by KILL may still take to say so.
+constexpr std::chrono::seconds last_words{2};
+constexpr std::chrono::hours long_time{1};
+constexpr unsigned no_such_thread = 1094;
+
+}  // namespace
+
+void LockVigil::Wake::operator()() const noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(descriptor, &one, sizeof one);
+}
+
+LockVigil::LockVigil(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
+                     const spi::Waiting& waiting)
+    : pool_(pool),
+      connection_(connection),
+      request_(request),
+      teller_(teller),
+      waiting_(waiting),
+      tell_at_(teller.due().value_or(Clock::now() + usual_answer)) {
+  if (request.cancel == nullptr) return;
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_ < 0) throw Error(ErrorKind::exhausted, "no more file descriptors for a wait that can be cancelled");
+  on_cancel_.emplace(*request.cancel, Wake{wake_});
+}
+
+LockVigil::~LockVigil() {
+  on_cancel_.reset();
+  if (wake_ >= 0) close(wake_);
+}
+
+bool LockVigil::interrupt() {
+  return pool_.on_the_side([this](Connection& side) {
+    if (side.identity() != connection_.identity()) return false;  // another server has other sessions by that number
+    Until soon(std::chrono::seconds(1));
+    const Reply killed = side.query("KILL QUERY " + std::to_string(connection_.id()), soon);
+    return killed.well() || killed.code == no_such_thread;
+  });
+}
+
+std::optional<Clock::duration> LockVigil::next() {
+  Clock::time_point now = Clock::now();
+  if (!end_by_ && (cancelled() || (request_.deadline && now >= *request_.deadline))) {
+    end_by_ = now + last_words;
+    if (!interrupt()) return std::nullopt;  // then the connection is closed, and the server forgets the request soon
+    now = Clock::now();
+  }
+  if (end_by_) return *end_by_ > now ? std::optional(*end_by_ - now) : std::nullopt;
+  if (teller_.anybody() && now >= tell_at_) {
+    teller_.waits(waiting_);
+    tell_at_ = teller_.due().value_or(now + long_time);
+  }
+  Clock::duration time = long_time;
+  if (teller_.anybody()) time = std::min<Clock::duration>(time, std::max<Clock::duration>(tell_at_ - now, {}));
+  if (request_.deadline) time = std::min<Clock::duration>(time, *request_.deadline - now);
+  return time;
+}
+
+}  // namespace hierlock::mysql
