@@ -8,9 +8,11 @@
 //   5. the lock is released
 #include "cli/exec.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <stop_token>
@@ -19,7 +21,9 @@
 #include <hierlock/error.h>
 #include <hierlock/spi/plan.h>
 
+#include "cli/ancestors.h"
 #include "cli/child.h"
+#include "cli/look.h"
 #include "cli/output.h"
 #include "cli/signals.h"
 #include "plan/text.h"
@@ -42,16 +46,35 @@ bool is_conflict(ErrorKind kind) {
   return kind == ErrorKind::timeout || kind == ErrorKind::busy || kind == ErrorKind::deadlock;
 }
 
-int not_acquired(const ExecCommand& command, const Error& error) {
-  std::string message = error.what();
+// If what it asks for is held by a command that it runs inside of: that, in words; otherwise nothing.
+std::string own_parent_in_the_way(const ExecCommand& command, const Locker& locker) {
+  if (std::getenv("HIERLOCK_FENCE") == nullptr) return {};  // not inside of any
+  const std::optional<Snapshot::Party> who = ancestor_in_the_way(locker.snapshot(), command.targets);
+  if (!who) return {};
+  return targets_text(command) + " is held by your own parent command, " + plan::excerpt(who->command) +
+         ", and would wait for itself; name all targets in one exec";
+}
+
+int not_acquired(const ExecCommand& command, const Locker& locker, const Error& error) {
   // The library's words name its own functions.
-  if (error.kind() == ErrorKind::busy) message = targets_text(command) + " is held by somebody else";
+  const std::string shows = "; " + status_command(command.store) + " shows by whom";
+  std::string message = error.what();
+  if (error.kind() == ErrorKind::busy) message = targets_text(command) + " is held or awaited by somebody else" + shows;
   if (error.kind() == ErrorKind::timeout) {
-    message = targets_text(command) + " was not free within " + brief_time(*command.timeout);
+    message = targets_text(command) + " was not free within " + brief_time(*command.timeout) + shows;
   }
-  if (error.kind() != ErrorKind::deadlock) message += "; hierlock status shows by whom";
-  complain(message);
+  // Of those who waited it was told when the wait began.
+  const std::string own = error.kind() == ErrorKind::busy ? own_parent_in_the_way(command, locker) : "";
+  complain(own.empty() ? message : own);
   return command.conflict_exit_code;
+}
+
+// Why a lock was lost, as far as it can be told from here. A table that was removed takes its log with it.
+std::string why_lost(const ExecCommand& command, Locker& locker) {
+  struct stat file {};
+  const bool removed = fstat(locker.lifeline(), &file) == 0 && file.st_nlink == 0;
+  if (removed) return "the file of the lock table was removed or replaced";
+  return status_command(command.store) + " tells in its log what happened";
 }
 
 int cannot_run(const ExecCommand& command, int error) {
@@ -75,13 +98,19 @@ std::stop_token watch_for_loss(const Lock& lock) noexcept {
 int exec(const ExecCommand& command) {
   Signals signals;
   CancelOnSignal cancel(signals);
+  const Locker* opened = nullptr;
   const auto on_event = [&](const Event& event) {
-    if (event.kind == Event::Kind::wait_begins) cancel.start();
+    if (event.kind == Event::Kind::wait_begins) {
+      cancel.start();
+      const std::string own = own_parent_in_the_way(command, *opened);
+      if (!own.empty()) complain(own);
+    }
     if (event.kind != Event::Kind::wait_goes_on) return;
     complain("still waiting for " + std::string(event.target) + " after " + brief_time(event.waited) +
              "; in the way: " + std::string(event.blocked_by));
   };
   Locker locker = open_store(command.store, {.on_event = on_event});
+  opened = &locker;
   if (!locker.capabilities().across_processes) {
     complain(command.store.text + " excludes nobody: each command has a table of its own; use shm:");
   }
@@ -96,7 +125,7 @@ int exec(const ExecCommand& command) {
     cancel.finish();
     if (cancel.signal() != 0) return exit_by_signal + cancel.signal();
     if (!is_conflict(error.kind())) throw;
-    return not_acquired(command, error);
+    return not_acquired(command, locker, error);
   }
   cancel.finish();
   if (cancel.signal() != 0) return exit_by_signal + cancel.signal();
@@ -114,14 +143,13 @@ int exec(const ExecCommand& command) {
     if (lock.held() && !watched->stop_requested()) return true;
     lost = true;
     complain("the lock on " + targets_text(command) + " is lost: the command gets SIGTERM now, and SIGKILL in " +
-             brief_time(grace) + "; hierlock status tells in its log what happened");
+             brief_time(grace) + "; " + why_lost(command, locker));
     return false;
   };
   const int status = child.wait(may_go_on, grace);
   if (!lost && !lock.held()) {
     lost = true;
-    complain("the lock on " + targets_text(command) +
-             " was lost while the command ran; hierlock status tells in its log what happened");
+    complain("the lock on " + targets_text(command) + " was lost while the command ran; " + why_lost(command, locker));
   }
   lock.release();
   if (lost) return exit_lost;

@@ -252,7 +252,8 @@ TEST(Exec, who_does_not_wait_gets_75_or_the_code_that_was_asked_for) {
     const Result busy = run({"exec", "--no-wait", target, "--", "echo", "ran"}, store.url());
     EXPECT_EQ(busy.code, 75) << target;
     EXPECT_EQ(busy.out, "");
-    EXPECT_EQ(busy.err, "hierlock: " + target + " is held by somebody else; hierlock status shows by whom\n");
+    EXPECT_EQ(busy.err,
+              "hierlock: " + target + " is held or awaited by somebody else; hierlock status shows by whom\n");
     EXPECT_EQ(run({"exec", "--no-wait", "--conflict-exit-code", "0", target, "--", "echo", "ran"}, store.url()).code,
               0);
     EXPECT_EQ(run({"exec", "--timeout", "0", "--conflict-exit-code", "9", target, "--", "true"}, store.url()).code, 9);
@@ -415,7 +416,10 @@ TEST(Exec, a_table_that_is_taken_away_is_a_lost_lock) {
   Running running(exec_sh(idle), {.url = store.url()});
   ASSERT_TRUE(running.prints("ready")) << running.err();
   ASSERT_TRUE(std::filesystem::remove(store.folder() + "/table"));
-  EXPECT_EQ(running.ends().code, 70);
+  const Result result = running.ends();
+  EXPECT_EQ(result.code, 70);
+  EXPECT_NE(result.err.find("the file of the lock table was removed"), std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find("hierlock status"), std::string::npos) << "its log is gone with it\n" << result.err;
 }
 
 TEST(Exec, a_lost_lock_ends_the_command_even_if_nobody_reads_the_complaint) {
@@ -444,6 +448,46 @@ TEST(Exec, a_long_wait_says_what_it_waits_for) {
   ASSERT_TRUE(holder.prints("ready")) << holder.err();
   Running waiter(exec_sh("echo ran", {"u1"}), {.url = store.url()});
   EXPECT_TRUE(waiter.complains("hierlock: still waiting for u1 after 10s; in the way: /bin/sh -c ")) << waiter.err();
+}
+
+TEST(Exec, the_hint_names_the_store_that_was_named) {
+  const Store store;
+  Running holder(exec_sh(idle), {.url = store.url()});
+  ASSERT_TRUE(holder.prints("ready")) << holder.err();
+  const std::string url = store.url();
+  for (const auto& [on, hint] :
+       {std::pair{url, "; hierlock --on " + url + " status shows by whom\n"},
+        {url + "?mode=0600", "; hierlock --on '" + url + "?mode=0600' status shows by whom\n"}}) {
+    for (const std::string wait : {"0", "10ms"}) {
+      const Result result = run({"--on", on, "exec", "--timeout", wait, "u1", "--", "true"});
+      EXPECT_EQ(result.code, 75);
+      EXPECT_TRUE(result.err.ends_with(hint)) << result.err;
+    }
+  }
+}
+
+TEST(Exec, whoever_would_wait_for_its_own_parent_is_told) {
+  const Store store;
+  const std::string told = " is held by your own parent command, \"";
+  for (const std::string target : {"u1/a1", "u1", "u1/a1/r1", "--shared u1/a1"}) {
+    const Result busy = run(exec_sh("hierlock exec --no-wait " + target + " -- echo ran"), store.url());
+    EXPECT_EQ(busy.code, 75) << target;
+    EXPECT_NE(busy.err.find(told), std::string::npos) << busy.err;
+    EXPECT_NE(busy.err.find("name all targets in one exec"), std::string::npos) << busy.err;
+  }
+  Running waits(exec_sh("hierlock exec u1/a1 -- echo ran; true"), {.url = store.url()});
+  EXPECT_TRUE(waits.complains(told)) << waits.err();
+  // One inside of a parent that is in nobody's way.
+  Running holder(exec_sh(idle, {"u2"}), {.url = store.url()});
+  ASSERT_TRUE(holder.prints("ready")) << holder.err();
+  const Result other = run(exec_sh("hierlock exec -n u2 -- echo ran", {"u3"}), store.url());
+  EXPECT_EQ(other.code, 75);
+  EXPECT_EQ(other.err, "hierlock: u2 is held or awaited by somebody else; hierlock status shows by whom\n");
+  const std::vector<std::string> slots{"--slots", "2", "import"};
+  EXPECT_EQ(run(exec_sh("hierlock exec --slots 2 -n import -- echo ran", slots), store.url()).out, "ran\n");
+  const std::vector<std::string> slot{"--slots", "1", "single"};
+  EXPECT_NE(run(exec_sh("hierlock exec --slots 1 -n single -- echo ran", slot), store.url()).err.find(told),
+            std::string::npos);
 }
 
 TEST(Exec, a_table_for_which_there_is_no_room_is_69) {

@@ -1,0 +1,33 @@
+#include "cli/look.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <hierlock/error.h>
+#include <hierlock/spi/url.h>
+
+#include "plan/text.h"
+
+namespace hierlock::cli {
+
+std::optional<Locker> open_to_look(const StoreUrl& url, std::string& why) {
+  try {
+    return open_store(url, {.create = false});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::not_provisioned) throw;
+    why = error.what();
+    return std::nullopt;
+  }
+}
+
+std::string status_command(const StoreUrl& url) {
+  if (url.from != "--on") return "hierlock status";
+  const std::string text = plan::showable(spi::Url::parse(url.text).safe_text());
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("/:._-").find(c) != std::string_view::npos;
+  });
+  return "hierlock --on " + (plain ? text : "'" + text + "'") + " status";
+}
+
+}  // namespace hierlock::cli
