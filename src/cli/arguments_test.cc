@@ -185,6 +185,16 @@ TEST(Output, texts_are_cut_at_the_end_that_matters_less) {
   EXPECT_EQ(fit_begin("資源資源", 0), "…");
 }
 
+TEST(Output, long_texts_are_wrapped_at_blanks_or_where_there_are_none_anywhere) {
+  EXPECT_EQ(wrapped("", 10), "");
+  EXPECT_EQ(wrapped("one two", 10), "one two\n");
+  EXPECT_EQ(wrapped("one two three", 7), "one two\nthree\n");
+  EXPECT_EQ(wrapped("one two three", 9, 4), "one two\n    three\n");
+  EXPECT_EQ(wrapped("abcdefgh", 3), "abc\ndef\ngh\n");
+  EXPECT_EQ(wrapped("資源資源", 5), "資源\n資源\n");
+  EXPECT_EQ(wrapped("ab", 0, 9), "a\nb\n");
+}
+
 TEST(Output, times_are_brief) {
   using namespace std::chrono_literals;
   EXPECT_EQ(brief_time(-5ms), "0ms");

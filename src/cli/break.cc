@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/holders.h"
+#include "cli/look.h"
 #include "cli/output.h"
 #include "cli/watch.h"
 #include "plan/text.h"
@@ -73,8 +75,11 @@ int break_locks(const BreakCommand& command) {
   if (!command.yes && isatty(STDIN_FILENO) != 1) {
     throw UsageError("break: nobody is there to ask, because stdin is no terminal; add --yes if you mean it");
   }
-  Locker locker = open_store(command.store);
   const std::string node = node_text(command.target);
+  std::string why;
+  std::optional<Locker> opened = open_to_look(command.store, why);
+  if (!opened) return nothing_to_break(command, {}, node);
+  Locker& locker = *opened;
   const auto width = terminal_size().columns;
   Snapshot snapshot = locker.snapshot();
   Holders holders = holders_of(snapshot, node);

@@ -102,12 +102,13 @@ Usage: hierlock status [OPTIONS] [TARGET]
 The first line names the table. Of each lock: its target, the mode (X
 exclusive, S shared), the process, how long it has been held, its fence, the
 command, the owner and the note. With TARGET only what is held or awaited at
-it, above it or below it. Last, what happened to the table itself: processes
-that died, locks that were broken.
+it, above it or below it. Who is stopped, or gone while its command keeps the
+lock, is marked. Last, what happened to the table itself: processes that died,
+locks that were broken. A table that is not there is not made.
 
 Options:
   --all            also the nodes that are held only because of something
-                   below them (modes IX and IS)
+                   below them (modes IX and IS), and the whole log
   --json           print one JSON document, described in docs/cli.md
   --dot            print who waits for whom as a graph for Graphviz
   --watch          show it again and again; q or Ctrl-C ends it

@@ -19,9 +19,25 @@ constexpr std::size_t least_target_width = 8;
 
 std::string number_or_dash(std::int64_t number) { return number == 0 ? "-" : std::to_string(number); }
 
+std::string_view state_name(Snapshot::Doing doing) {
+  switch (doing) {
+    case Snapshot::Doing::stopped:
+      return "stopped";
+    case Snapshot::Doing::gone:
+      return "gone";
+    case Snapshot::Doing::runs:
+      break;
+  }
+  return "runs";
+}
+
 // Who it is, a line for each thing that is known.
 std::vector<std::string> details(const Snapshot::Party& who) {
   std::vector<std::string> out;
+  if (who.doing == Snapshot::Doing::stopped) {
+    out.push_back("state    stopped, and keeps this; kill -CONT " + std::to_string(who.process) + " wakes it");
+  }
+  if (who.doing == Snapshot::Doing::gone) out.push_back("state    gone; the command it ran keeps the lock");
   if (!who.command.empty()) out.push_back("command  " + showable(who.command));
   // `exec` calls its owner after the command, which is at the end of its own command line.
   const bool said = who.command.ends_with(who.owner_name);
@@ -49,6 +65,7 @@ void write_party(Json& json, const Snapshot::Party& who) {
   json.text("owner", std::to_string(who.owner))
       .text("owner_name", showable(who.owner_name))
       .number("pid", static_cast<std::uint64_t>(std::max<std::int64_t>(who.process, 0)))
+      .text("state", state_name(who.doing))
       .text("command", showable(who.command))
       .text("note", showable(who.note));
 }
@@ -97,9 +114,12 @@ std::string waiters_text(const std::vector<Snapshot::Waiter>& waiters, const Sna
         blockers += who.process == 0 ? showable(who.owner_name) : "pid " + std::to_string(who.process);
         // Within one process its number tells nothing.
         if (who.process != 0 && who.process == waiter.who.process) blockers += " " + showable(who.owner_name);
+        if (who.doing != Snapshot::Doing::runs) blockers += " (" + std::string(state_name(who.doing)) + ")";
       }
     }
-    if (blockers.empty()) blockers = "nobody any more";
+    if (blockers.empty())
+      blockers =
+          waiter.who.doing == Snapshot::Doing::stopped ? "nobody, but it is stopped" : "nobody: it is free to go";
     table.add({fit_end(showable(waiter.target), room), std::string(to_string(waiter.mode)),
                number_or_dash(waiter.who.process), brief_time(waiter.age), blockers});
     below.push_back(details(waiter.who));

@@ -55,6 +55,29 @@ std::string fit_end(std::string_view text, std::size_t width) {
   return "…" + std::string(text);
 }
 
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  indent = std::min(indent, width / 2);
+  std::string out;
+  while (!text.empty()) {
+    const std::string margin(out.empty() ? 0 : indent, ' ');
+    std::size_t fits = 0;
+    std::size_t blank = 0;  // the last one that fits, or that the line may end before
+    std::size_t used = margin.size();
+    while (fits < text.size()) {
+      const std::size_t size = std::max<std::size_t>(plan::utf8_character(text.substr(fits)), 1);
+      if (text[fits] == ' ') blank = fits;
+      used += columns(text.substr(fits, size));
+      if (used > width && fits > 0) break;
+      fits += size;
+    }
+    const std::size_t end = fits < text.size() && blank > 0 ? blank : fits;
+    out += margin + std::string(text.substr(0, end)) + "\n";
+    text.remove_prefix(end);
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  }
+  return out;
+}
+
 std::string fit_begin(std::string_view text, std::size_t width) {
   if (columns(text) <= width) return std::string(text);
   std::size_t kept = 0;

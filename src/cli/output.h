@@ -21,6 +21,10 @@ std::string fit_end(std::string_view text, std::size_t width);
 // The text, or as much of its beginning as fits, before a `…`.
 std::string fit_begin(std::string_view text, std::size_t width);
 
+// The text in lines of at most `width` columns, broken at blanks where there are any; all but the first begin with
+// `indent` blanks. Each ends with a line feed.
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
+
 // Rows of cells, each column as wide as it needs to be. Cells of one column all begin, or all end, at one place.
 class Table {
  public:

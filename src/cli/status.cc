@@ -7,7 +7,10 @@
 #include <set>
 #include <string_view>
 
+#include <hierlock/spi/url.h>
+
 #include "cli/holders.h"
+#include "cli/look.h"
 #include "cli/output.h"
 #include "cli/watch.h"
 #include "plan/text.h"
@@ -38,10 +41,33 @@ bool related(std::string_view a, std::string_view b) {
   return a == b || above(a, b) || above(b, a);
 }
 
+// The targets that an entry of the log is about, as text: `2 locks on shared u1 broken by process 5: …` or
+// `process 7 died, releasing u1/a1, u2: …`.
+std::vector<std::string_view> targets_in(std::string_view entry) {
+  const auto between = [&](std::string_view before, std::string_view after) -> std::string_view {
+    const std::size_t begin = entry.find(before);
+    const std::size_t end = begin == entry.npos ? entry.npos : entry.find(after, begin);
+    return end == entry.npos ? "" : entry.substr(begin + before.size(), end - begin - before.size());
+  };
+  std::string_view list = between(" died, releasing ", ": ");
+  if (list.empty()) list = between(" on ", " broken by process ");
+  std::vector<std::string_view> out;
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(", "), list.size());
+    std::string_view target = list.substr(0, comma);
+    if (target.starts_with("shared ")) target.remove_prefix(7);
+    if (target.starts_with("slots ")) target = target.substr(0, target.rfind('"') + 1);  // without their number
+    out.push_back(target);
+    list.remove_prefix(std::min(comma + 2, list.size()));
+  }
+  return out;
+}
+
 // What the command asks to see of a snapshot.
 struct View {
   std::vector<Snapshot::Holder> holders;
   std::vector<Snapshot::Waiter> waiters;
+  std::vector<Snapshot::Entry> log;
 };
 View view_of(const Snapshot& snapshot, const StatusCommand& command) {
   const std::string node = command.target ? node_text(*command.target) : "";
@@ -54,16 +80,45 @@ View view_of(const Snapshot& snapshot, const StatusCommand& command) {
   for (const Snapshot::Waiter& waiter : snapshot.waiters) {
     if (node.empty() || related(node, waiter.target)) view.waiters.push_back(waiter);
   }
+  for (const Snapshot::Entry& entry : snapshot.log) {
+    const auto targets = targets_in(entry.text);
+    const auto meets = [&](std::string_view target) { return related(node, target); };
+    if (node.empty() || std::any_of(targets.begin(), targets.end(), meets)) view.log.push_back(entry);
+  }
   return view;
+}
+
+// Said so that what follows does not contradict it: waiters may wait for what is not shown.
+std::string nothing_held(const Snapshot& snapshot, const StatusCommand& command) {
+  if (command.target) return "Nothing is held at " + showable(node_text(*command.target)) + ", above it or below it.";
+  if (snapshot.holders.empty()) return "Nothing is held.";
+  return "Nothing is held, but nodes are in use because of something below them; --all shows them.";
+}
+
+std::string log_text(const std::vector<Snapshot::Entry>& log, bool all, std::size_t width) {
+  constexpr std::size_t most_shown = 5;
+  const std::size_t shown = all ? log.size() : std::min(log.size(), most_shown);
+  std::string title = "What happened to the table, the latest last";
+  if (shown < log.size()) title += fmt::format(" ({} of {}; --all shows all)", shown, log.size());
+  std::string out = wrapped(title, width) + "\n";
+  constexpr std::size_t time_columns = 21;
+  for (std::size_t i = log.size() - shown; i < log.size(); ++i) {
+    out += wrapped(time_text(log[i].when, true) + "  " + showable(log[i].text), width, time_columns);
+  }
+  return out;
+}
+
+std::string title_of(const Snapshot& snapshot, std::size_t width) {
+  std::string title = showable(snapshot.store);
+  if (!snapshot.store.ends_with(snapshot.table)) title += "  " + showable(snapshot.table);
+  return fit_begin(title, width) + "\n\n";
 }
 
 std::string text_of(const Snapshot& snapshot, const StatusCommand& command, std::size_t width) {
   const View view = view_of(snapshot, command);
-  std::string title = showable(snapshot.store);
-  if (!snapshot.store.ends_with(snapshot.table)) title += "  " + showable(snapshot.table);
-  std::string out = fit_begin(title, width) + "\n\n";
+  std::string out = title_of(snapshot, width);
   if (view.holders.empty()) {
-    out += "Nothing is held.\n";
+    out += wrapped(nothing_held(snapshot, command), width);
   } else {
     out += fmt::format("{} held\n\n", grouped(view.holders.size())) + holders_text(view.holders, width);
   }
@@ -71,12 +126,7 @@ std::string text_of(const Snapshot& snapshot, const StatusCommand& command, std:
     out += "\n" + fit_begin(grouped(view.waiters.size()) + " waiting, in the order of their queues", width) + "\n\n" +
            waiters_text(view.waiters, snapshot, width);
   }
-  if (!snapshot.log.empty()) {
-    out += "\n" + fit_begin("What happened to the table, the latest last", width) + "\n\n";
-    for (const Snapshot::Entry& entry : snapshot.log) {
-      out += fit_begin(time_text(entry.when, true) + "  " + showable(entry.text), width) + "\n";
-    }
-  }
+  if (!view.log.empty()) out += "\n" + log_text(view.log, command.all, width);
   return out;
 }
 
@@ -90,7 +140,7 @@ std::string json_of(const Snapshot& snapshot, const StatusCommand& command) {
   write_holders(json, "holders", view.holders);
   write_waiters(json, "waiters", view.waiters);
   json.open_array("log");
-  for (const Snapshot::Entry& entry : snapshot.log) {
+  for (const Snapshot::Entry& entry : view.log) {
     json.open_object().text("when", time_text(entry.when, false)).text("text", showable(entry.text)).close();
   }
   return json.close().close().str();
@@ -154,11 +204,18 @@ std::string status_of(const Snapshot& snapshot, const StatusCommand& command, st
 int status(const StatusCommand& command) {
   std::optional<Locker> locker;
   const auto picture = [&](std::size_t width) {
-    if (!locker) locker = open_store(command.store);
-    return status_of(locker->snapshot(), command, width);
+    std::string why;
+    if (!locker) locker = open_to_look(command.store, why);
+    if (locker) return status_of(locker->snapshot(), command, width);
+    const Snapshot empty{.store = spi::Url::parse(command.store.text).safe_text()};
+    if (command.form != StatusCommand::Form::text) return status_of(empty, command, width);
+    why.front() = 'T';
+    return title_of(empty, width) + wrapped(showable(why) + ".", width);
   };
   if (command.watch) return watch(picture, command.interval, command.count);
-  return print(picture(terminal_size().columns));
+  const std::string text = picture(terminal_size().columns);
+  locker.reset();  // left before a pipe that nobody reads ends this process
+  return print(text);
 }
 
 }  // namespace hierlock::cli

@@ -18,7 +18,7 @@ Snapshot example() {
   const Snapshot::Party third{11, "third.sh", 4731, "", ""};
   Snapshot snapshot;
   snapshot.store = "shm:";
-  snapshot.table = "/dev/shm/hierlock-1000/table";
+  snapshot.table = "/dev/shm/hierlock-1000";
   snapshot.holders = {{backup, "u1", Mode::IX, false, 1794784444996501134, 123s},
                       {backup, "u1/a1", Mode::IX, false, 1794784444996501134, 123s},
                       {backup, "u1/a1/r1", Mode::X, true, 1794784444996501134, 123s},
@@ -29,7 +29,7 @@ Snapshot example() {
 
 TEST(StatusText, tells_who_holds_and_who_waits_for_whom) {
   EXPECT_EQ(status_of(example(), {}, 80),
-            R"(shm:  /dev/shm/hierlock-1000/table
+            R"(shm:  /dev/shm/hierlock-1000
 
 2 held
 
@@ -61,9 +61,73 @@ TEST(StatusText, of_a_target_is_what_could_meet_it) {
   EXPECT_EQ(held("u1"), "1 held");
   EXPECT_EQ(held("u1", true), "3 held");
   EXPECT_EQ(held("shared u1/a1/r1/x"), "1 held");
-  EXPECT_EQ(held("u1/a1/r"), "Nothing is held.");
+  EXPECT_EQ(held("u1/a1/r"), "Nothing is held at u1/a1/r, above it or below it.");
   EXPECT_EQ(held("slots \"import\" 3"), "1 held");
-  EXPECT_EQ(held("named \"import\""), "Nothing is held.");
+  EXPECT_EQ(held("named \"import\""), "Nothing is held at named \"import\", above it or below it.");
+}
+
+TEST(StatusText, marks_who_is_stopped_and_who_is_gone) {
+  Snapshot snapshot = example();
+  for (auto& holder : snapshot.holders) {
+    if (holder.who.process == 4711) holder.who.doing = Snapshot::Doing::gone;
+  }
+  snapshot.waiters[0].who.doing = Snapshot::Doing::stopped;
+  const std::string text = status_of(snapshot, {}, 80);
+  for (const char* part : {"    state    gone; the command it ran keeps the lock\n",
+                           "    state    stopped, and keeps this; kill -CONT 4720 wakes it\n",
+                           "2s  pid 4711 (gone), pid 4720 (stopped)\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  }
+  const std::string json = status_of(snapshot, {.form = StatusCommand::Form::json}, 80);
+  EXPECT_NE(json.find("\"state\": \"gone\""), std::string::npos) << json;
+  EXPECT_NE(json.find("\"state\": \"stopped\""), std::string::npos) << json;
+}
+
+TEST(StatusText, does_not_say_that_nothing_is_held_beside_somebody_who_waits_for_a_holder) {
+  Snapshot snapshot = example();
+  snapshot.holders.resize(1);  // u1 alone, by intention, as after a break
+  const std::string in_use = status_of(snapshot, {}, 80);
+  EXPECT_NE(in_use.find("Nothing is held, but nodes are in use because of something below them; --all\nshows them.\n"),
+            std::string::npos)
+      << in_use;
+  snapshot.holders.clear();
+  snapshot.waiters.resize(1);
+  snapshot.waiters[0].blocked_by.clear();
+  EXPECT_NE(status_of(snapshot, {}, 80).find("12s  nobody: it is free to go\n"), std::string::npos);
+  snapshot.waiters[0].who.doing = Snapshot::Doing::stopped;
+  EXPECT_NE(status_of(snapshot, {}, 80).find("12s  nobody, but it is stopped\n"), std::string::npos);
+}
+
+TEST(StatusText, shows_the_end_of_the_log_and_of_a_target_what_is_about_it) {
+  Snapshot snapshot = example();
+  const auto lines = [&](const StatusCommand& command) {
+    const std::string text = status_of(snapshot, command, 60);
+    const std::size_t log = text.find("What happened");
+    return log == text.npos ? std::string() : text.substr(log);
+  };
+  EXPECT_EQ(lines({}), "");
+  for (int i = 1; i <= 7; ++i) {
+    snapshot.log.push_back({{}, "1 lock on shared u" + std::to_string(i) + "/a1 broken by process 12: it hung (root)"});
+  }
+  snapshot.log.push_back({{}, "process 7 died, releasing u8/a1, u9: hierlock exec u8/a1 u9 u1/a1 -- backup.sh --all"});
+  snapshot.log.push_back({{}, "2 locks on slots \"import\" 3 broken by process 12: it hung (root)"});
+  EXPECT_EQ(lines({}).find("u4/a1"), std::string::npos) << lines({});
+  EXPECT_NE(lines({}).find("u5/a1"), std::string::npos) << lines({});
+  EXPECT_NE(lines({}).find("(5 of 9; --all\nshows all)\n"), std::string::npos) << lines({});
+  EXPECT_NE(lines({}).find("\n                     hierlock exec u8/a1 u9 u1/a1 --\n"), std::string::npos) << lines({});
+  EXPECT_NE(lines({.all = true}).find("u1/a1 broken"), std::string::npos) << lines({.all = true});
+  const auto entries = [&](const char* target) {
+    const std::string text = lines({.target = Target::parse(target)});
+    std::size_t sum = 0;
+    for (std::size_t at = 0; (at = text.find("\n19", at)) != text.npos; ++at) ++sum;  // they are of 1970, or 1969
+    return sum;
+  };
+  EXPECT_EQ(entries("u1"), 1u);
+  EXPECT_EQ(entries("u1/a1/r1"), 1u);
+  EXPECT_EQ(entries("u9/a1"), 1u);
+  EXPECT_EQ(entries("slots \"import\" 3"), 1u);
+  EXPECT_EQ(entries("u1/a2"), 0u);
+  EXPECT_EQ(entries("1"), 0u);
 }
 
 TEST(StatusText, fits_any_width_and_shows_no_byte_that_a_terminal_would_obey) {
@@ -122,7 +186,7 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
             R"({
   "version": 1,
   "store": "shm:",
-  "table": "/dev/shm/hierlock-1000/table",
+  "table": "/dev/shm/hierlock-1000",
   "holders": [
     {
       "target": "u1/a1/r1",
@@ -133,6 +197,7 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
       "owner": "7",
       "owner_name": "backup.sh --all",
       "pid": 4711,
+      "state": "runs",
       "command": "hierlock exec u1/a1/r1 -- backup.sh --all",
       "note": "nightly"
     }
@@ -146,6 +211,7 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
       "owner": "9",
       "owner_name": "report.sh",
       "pid": 4720,
+      "state": "runs",
       "command": "hierlock exec u1 -- report.sh",
       "note": "",
       "blocked_by": [

@@ -3,6 +3,7 @@
 #include <termios.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,34 @@ bool same(const termios& a, const termios& b) {
          std::equal(std::begin(a.c_cc), std::end(a.c_cc), std::begin(b.c_cc));
 }
 
+// A table that nobody uses.
+void make_table(const Store& store) { ASSERT_EQ(run({"exec", "u0", "--", "true"}, store.url()).code, 0); }
+
+bool somebody_waits(const Store& store) {
+  return eventually([&] {
+    return run({"status", "--json"}, store.url()).out.find("\"blocked_by\": [\n") != std::string::npos;
+  });
+}
+
+TEST(Status, does_not_make_a_table_that_is_not_there) {
+  const Store store;
+  const Result text = run({"status"}, store.url());
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("\n\nThere is no lock table"), std::string::npos) << text.out;
+  EXPECT_LE(widest_line(text.out), 80u) << text.out;
+  EXPECT_EQ(run({"status", "--json"}, store.url()).out,
+            "{\n  \"version\": 1,\n  \"store\": \"" + std::string(store.url()) +
+                "\",\n  \"table\": \"\",\n  \"holders\": [],\n  \"waiters\": [],\n  \"log\": []\n}\n");
+  EXPECT_TRUE(run({"status", "--dot"}, store.url()).out.starts_with("digraph waits {"));
+  EXPECT_EQ(run({"status", "--watch", "--count", "1"}, store.url()).code, 0);
+  EXPECT_EQ(run({"break", "--yes", "u1"}, store.url()).code, 1);
+  EXPECT_FALSE(std::filesystem::exists(store.folder() + "/table"));
+  EXPECT_EQ(run({"status"}, "shm:///no/such/folder/table").code, 69) << "no folder is another thing than no table";
+}
+
 TEST(Status, names_the_table_and_says_when_nothing_is_held) {
   const Store store;
+  make_table(store);
   const Result result = run({"status"}, store.url());
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.substr(0, result.out.find('\n')).find(store.folder() + "/table"), std::string::npos)
@@ -44,9 +71,7 @@ TEST(Status, shows_holders_and_waiters_and_for_whom_they_wait) {
   Running holder(holding({"--note", "nightly", "u1/a1/r1"}), {.url = store.url()});
   ASSERT_TRUE(holder.prints("ready")) << holder.err();
   Running waiter(holding({"u1"}), {.url = store.url()});
-  ASSERT_TRUE(eventually([&] {
-    return run({"status", "--json"}, store.url()).out.find("\"blocked_by\": [\n") != std::string::npos;
-  }));
+  ASSERT_TRUE(somebody_waits(store));
 
   const Result text = run({"status"}, store.url());
   for (const std::string& part :
@@ -76,9 +101,10 @@ TEST(Status, a_target_narrows_it_to_what_could_meet_it) {
   EXPECT_NE(shown("u1").find("1 held"), std::string::npos);
   EXPECT_NE(shown("u1/a1/r1").find("1 held"), std::string::npos);
   EXPECT_NE(shown("u2/a1/r5").find("1 held"), std::string::npos) << "what is above it";
-  EXPECT_NE(shown("u1/a1/r").find("Nothing is held."), std::string::npos) << "a longer id of the same beginning";
+  EXPECT_NE(shown("u1/a1/r").find("Nothing is held at u1/a1/r"), std::string::npos)
+      << "a longer id of the same beginning";
   EXPECT_NE(shown("named \"u1/a1\"").find("1 held"), std::string::npos);
-  EXPECT_NE(shown("u3").find("Nothing is held."), std::string::npos);
+  EXPECT_NE(shown("u3").find("Nothing is held at u3, above it or below it."), std::string::npos);
 }
 
 TEST(Status, json_is_valid_whatever_the_holders_call_themselves) {
@@ -109,8 +135,87 @@ TEST(Status, tells_in_its_log_who_broke_a_lock) {
   EXPECT_EQ(holder.ends().code, 70);
 }
 
+TEST(Status, of_a_target_has_only_that_of_the_log_that_is_about_it) {
+  const Store store;
+  Running broken(holding({"u1/a1"}), {.url = store.url()});
+  Running killed(holding({"u2/a1"}), {.url = store.url()});
+  ASSERT_TRUE(broken.prints("ready") && killed.prints("ready"));
+  ASSERT_EQ(run({"break", "--yes", "u1/a1"}, store.url()).code, 0);
+  EXPECT_EQ(broken.ends().code, 70);
+  kill(-killed.pid(), SIGKILL);  // with its command, which would keep the lock
+  ASSERT_TRUE(eventually([&] {
+    return run({"status"}, store.url()).out.find(" died, releasing u2/a1") != std::string::npos;
+  })) << run({"status"}, store.url()).out;
+  const auto shown = [&](const std::string& target) { return run({"status", target}, store.url()).out; };
+  EXPECT_NE(shown("u1").find("1 lock on u1/a1 broken by process "), std::string::npos) << shown("u1");
+  EXPECT_EQ(shown("u1").find("u2/a1"), std::string::npos) << shown("u1");
+  EXPECT_NE(shown("u2/a1").find("died, releasing u2/a1"), std::string::npos) << shown("u2/a1");
+  EXPECT_EQ(shown("u3").find("What happened"), std::string::npos) << shown("u3");
+}
+
+TEST(Status, whoever_only_looked_and_was_ended_by_a_pipe_is_not_in_the_log) {
+  const Store store;
+  make_table(store);
+  for (const std::string command : {"hierlock status", "hierlock status --watch --interval 50ms"}) {
+    const Result result = run_program({"/bin/sh", "-c", command + " | head -n 1"}, store.url());
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_EQ(run({"status"}, store.url()).out.find("What happened"), std::string::npos);
+}
+
+TEST(Status, a_holder_that_was_killed_is_marked_while_its_command_keeps_the_lock) {
+  const Store store;
+  Running holder(holding({"u1"}), {.url = store.url()});
+  ASSERT_TRUE(holder.prints("ready")) << holder.err();
+  kill(holder.pid(), SIGKILL);
+  ASSERT_TRUE(eventually([&] {
+    return run({"status"}, store.url()).out.find("state    gone; the command it ran keeps the lock") !=
+           std::string::npos;
+  })) << run({"status"}, store.url()).out;
+  EXPECT_NE(run({"status"}, store.url()).out.find("1 held"), std::string::npos);
+}
+
+TEST(Status, a_stopped_process_in_front_of_the_queue_is_marked) {
+  const Store store;
+  Running holder(holding({"u1"}), {.url = store.url()});
+  ASSERT_TRUE(holder.prints("ready")) << holder.err();
+  Running first(holding({"u1"}), {.url = store.url()});
+  ASSERT_TRUE(somebody_waits(store));
+  first.signal(SIGSTOP);
+  ASSERT_TRUE(first.stops());
+  Running second(holding({"u1"}), {.url = store.url()});
+  const std::string stopped = "pid " + std::to_string(first.pid()) + " (stopped)";
+  ASSERT_TRUE(eventually([&] { return run({"status"}, store.url()).out.find(stopped) != std::string::npos; }))
+      << run({"status"}, store.url()).out;
+  const std::string text = run({"status"}, store.url()).out;
+  EXPECT_NE(text.find("kill -CONT " + std::to_string(first.pid())), std::string::npos) << text;
+  holder.signal(SIGTERM);
+  EXPECT_EQ(holder.ends().code, 128 + SIGTERM);
+  EXPECT_TRUE(eventually([&] {
+    return run({"status"}, store.url()).out.find("nobody, but it is stopped") != std::string::npos;
+  })) << run({"status"}, store.url()).out;
+  first.signal(SIGCONT);
+  EXPECT_TRUE(first.prints("ready")) << first.err();
+}
+
+TEST(Status, what_a_waiting_acquire_has_so_far_has_an_age) {
+  const Store store;
+  Running holder(holding({"u2"}), {.url = store.url()});
+  ASSERT_TRUE(holder.prints("ready")) << holder.err();
+  Running waiter(holding({"u1", "u2"}), {.url = store.url()});
+  ASSERT_TRUE(somebody_waits(store));
+  const std::string part = "\"fence\": \"0\",\n      \"age_ms\": ";
+  const auto age = [&] {
+    const std::string json = run({"status", "--json"}, store.url()).out;
+    const std::size_t at = json.find(part);
+    return at == json.npos ? -1 : std::stol(json.substr(at + part.size()));
+  };
+  EXPECT_TRUE(eventually([&] { return age() >= 100; })) << age();
+}
+
 TEST(Watch, prints_one_after_another_where_there_is_no_terminal) {
   const Store store;
+  make_table(store);
   const Result result = run({"status", "--watch", "--count", "3", "--interval", "50ms"}, store.url());
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(count(result.out, "Nothing is held."), 3u) << result.out;
