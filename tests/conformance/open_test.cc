@@ -1,6 +1,10 @@
 // Opening: a URL names a store, and a bad one is told what is wrong with it.
-#include <algorithm>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+
+#include "shm_table.h"
 #include "suite.h"
 
 namespace hierlock::conformance {
@@ -25,6 +29,43 @@ TEST(Open, malformed_urls_are_refused) {
     EXPECT_EQ(kind_of_opening(url), ErrorKind::invalid_argument) << '"' << url << '"';
     EXPECT_FALSE(message_of([&] { return open(url).url(); }).empty());
   }
+}
+
+TEST(Open, a_table_is_not_made_by_who_asks_not_to) {
+  const TemporaryFolder folder;
+  const std::string url = "shm://" + folder.path() + "/table";
+  EXPECT_EQ(kind_thrown_by([&] { return open(url, {.create = false}).url(); }), ErrorKind::not_provisioned);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/table"));
+  Locker maker = open(url);
+  const Lock lock = maker.acquire("u1");
+  EXPECT_FALSE(open(url, {.create = false}).try_acquire("u1")) << "one that is there is the same for all";
+}
+
+TEST(Open, a_table_that_would_be_another_users_is_not_made) {
+  for (const char* name : {"hierlock-4294967294", "hierlock-4294967294.jobs"}) {
+    for (const char* url : {"shm:///dev/shm/", "shm:////dev/../dev/shm/"}) {
+      EXPECT_EQ(kind_of_opening(std::string(url) + name + "?mode=0660"), ErrorKind::not_provisioned) << url << name;
+      EXPECT_FALSE(std::filesystem::exists(std::string("/dev/shm/") + name));
+    }
+  }
+  for (const char* url : {"shm:.", "shm:..", "shm:a/b", "shm://x"}) {
+    EXPECT_EQ(kind_of_opening(url), ErrorKind::invalid_argument) << url;
+  }
+}
+
+TEST(Open, the_log_tells_which_process_broke_a_lock) {
+  const TemporaryFolder folder;
+  Locker locker = open("shm://" + folder.path() + "/table");
+  for (const char* reason : {"it hung", ""}) {
+    const Lock lock = locker.acquire("u1");
+    ASSERT_EQ(locker.break_locks("u1", reason), 1u);
+    EXPECT_FALSE(lock.held());
+  }
+  const Snapshot snapshot = locker.snapshot();
+  ASSERT_EQ(snapshot.log.size(), 2u);
+  const std::string broken = "1 lock on u1 broken by process " + std::to_string(getpid());
+  EXPECT_EQ(snapshot.log[0].text, broken + ": it hung");
+  EXPECT_EQ(snapshot.log[1].text, broken);
 }
 
 TEST(Open, an_unknown_option_is_named) {
