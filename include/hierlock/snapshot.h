@@ -80,6 +80,7 @@ struct Stats {
 
 // What a store can do (B2). Asking for what it cannot do is Error(unsupported), never a weaker lock.
 struct Capabilities {
+  bool names = false;         // named(…)
   bool shared_inner = false;  // shared on any node of a path; otherwise at the deepest level only
   bool shared_names = false;  // shared(named(…))
   bool slots = false;

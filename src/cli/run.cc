@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <new>
 
 #include <hierlock/error.h>
@@ -18,6 +19,7 @@
 #include "cli/explain.h"
 #include "cli/output.h"
 #include "cli/status.h"
+#include "cli/store.h"
 
 namespace hierlock::cli {
 namespace {
@@ -78,12 +80,26 @@ int run_or_throw(int argc, const char* const* argv) {
   return std::visit(Do{}, read_arguments(all.subspan(all.empty() ? 0 : 1), std::getenv("HIERLOCK_URL")));
 }
 
+// Loading every store's client library would make every start slower (docs/bench.md). So a store that needs one has a
+// program of its own beside this one, or in its libexec folder, which takes over.
+int take_over(const AnotherProgram& other, const char* const* argv) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string name = "hierlock-" + other.scheme;
+  for (const std::filesystem::path& folder : {self.parent_path(), self.parent_path() / "../libexec/hierlock"}) {
+    execv((folder / name).c_str(), const_cast<char* const*>(argv));
+  }
+  return fail(exit_usage, other.otherwise);
+}
+
 }  // namespace
 
 int run(int argc, const char* const* argv) noexcept {
   try {
     try {
       return run_or_throw(argc, argv);
+    } catch (const AnotherProgram& other) {
+      return take_over(other, argv);
     } catch (const UsageError& error) {
       return fail(exit_usage, error.what());
     } catch (const Error& error) {

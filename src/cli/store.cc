@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <hierlock/error.h>
+#include <hierlock/spi/store.h>
 #include <hierlock/spi/url.h>
 
 #include "cli/arguments.h"
@@ -29,8 +30,9 @@ auto reading(const StoreUrl& url, Action action) {
 }
 
 void check_scheme(const StoreUrl& url, const std::string& scheme) {
-  if (scheme == "memory" || scheme == "shm") return;
-  constexpr std::string_view others[] = {"mysql", "postgres", "valkey", "etcd"};
+  if (spi::has_store(scheme)) return;
+  if (scheme == "mysql") throw AnotherProgram{scheme, url.from + ": this build has no mysql store; use shm:"};
+  constexpr std::string_view others[] = {"postgres", "valkey", "etcd"};
   if (std::find(std::begin(others), std::end(others), scheme) != std::end(others)) {
     refuse(url, "this build has no " + scheme + " store; use shm:");
   }

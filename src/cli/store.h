@@ -13,6 +13,12 @@ struct StoreUrl {
   std::string from = "the default store";  // where it was given, for messages
 };
 
+// Thrown for a store whose client library this program does not load: hierlock-SCHEME is the same tool with it.
+struct AnotherProgram {
+  std::string scheme;
+  std::string otherwise;  // what to say if there is none
+};
+
 // Throws UsageError unless it names a store of this build and is well-formed, as far as that can be told without
 // opening a store that others see.
 void check_store(const StoreUrl& url);

@@ -1,13 +1,9 @@
 #include <hierlock/locker.h>
 
-#include <map>
-#include <mutex>
-
 #include <hierlock/error.h>
-#include <hierlock/spi/store.h>
 
-#include "embedded/embedded.h"
 #include "locker/core.h"
+#include "locker/stores.h"
 
 namespace hierlock {
 
@@ -107,45 +103,12 @@ std::size_t spi::Backend::break_locks(const Plan&, std::string_view) {
   throw Error(ErrorKind::unsupported, "this store cannot break locks: only shm: can");
 }
 
-namespace {
-
-struct Stores {
-  std::mutex mutex;
-  std::map<std::string, spi::OpenStore> by_scheme{
-      {"memory", [](const spi::Url& url, const OpenOptions& o) { return embedded::open_memory(url, o.owners); }},
-      {"shm", [](const spi::Url& url, const OpenOptions& o) { return embedded::open_shm(url, o.owners, o.create); }}};
-};
-Stores& stores() {
-  static auto* const stores = new Stores;  // a static object's destructor may still open one
-  return *stores;
-}
-
-spi::OpenStore find_store(const std::string& scheme) {
-  const std::lock_guard guard(stores().mutex);
-  const auto& known = stores().by_scheme;
-  if (const auto found = known.find(scheme); found != known.end()) return found->second;
-  std::string have;
-  for (const auto& [name, open] : known) have += (have.empty() ? "" : ", ") + name + ":";
-  const std::string missing =
-      scheme == "mysql" ? "mysql: is a component of its own: link hierlock::mysql and call hierlock::mysql::enable()"
-                        : "no store called \"" + scheme + ":\"";
-  throw Error(ErrorKind::unsupported, missing + "; this program has " + have);
-}
-
-}  // namespace
-
-void spi::add_store(const std::string& scheme, OpenStore open) {
-  const std::lock_guard guard(stores().mutex);
-  stores().by_scheme.emplace(scheme, open);
-}
-
 Locker open(std::string_view text, OpenOptions options) {
   const spi::Url url = spi::Url::parse(text);
   if (options.long_wait <= std::chrono::nanoseconds::zero()) {
     throw Error(ErrorKind::invalid_argument, "long_wait must be positive");
   }
-  const spi::OpenStore open_store = find_store(url.scheme);
-  auto backend = open_store(url, options);
+  auto backend = find_store(url.scheme).open(url, options);
   return Locker(spi::Core::make(std::move(backend), url, std::move(options)));
 }
 

@@ -49,6 +49,7 @@ std::string describe(const Snapshot& snapshot) {
 std::string describe(const Capabilities& can) {
   std::ostringstream out;
   const auto say = [&](const char* name, bool value) { out << (value ? " +" : " -") << name; };
+  say("names", can.names);
   say("shared_inner", can.shared_inner);
   say("shared_names", can.shared_names);
   say("slots", can.slots);

@@ -3,16 +3,25 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include <hierlock/operate.h>
 #include <hierlock/options.h>
 #include <hierlock/spi/backend.h>
 #include <hierlock/spi/url.h>
 
 namespace hierlock::spi {
 
-using OpenStore = std::unique_ptr<Backend> (*)(const Url& url, const OpenOptions& options);
+struct Store {
+  std::unique_ptr<Backend> (*open)(const Url& url, const OpenOptions& options) = nullptr;
+  // As operate.h says; none where there is nothing of the kind.
+  void (*provision)(const Url& url, const ProvisionOptions& options) = nullptr;
+  std::vector<Finding> (*doctor)(const Url& url) = nullptr;
+  std::string (*statements)(const Url& url, const Plan& plan) = nullptr;
+};
 
 // Thread-safe; a second call for the same scheme changes nothing.
-void add_store(const std::string& scheme, OpenStore open);
+void add_store(const std::string& scheme, const Store& store);
+bool has_store(const std::string& scheme);
 
 }  // namespace hierlock::spi

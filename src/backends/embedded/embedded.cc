@@ -124,7 +124,8 @@ class Embedded final : public spi::Backend {
       : url_(std::move(url)), engine_(where, owners), losses_(engine_) {}
 
   Capabilities capabilities() const override {
-    return {.shared_inner = true,
+    return {.names = true,
+            .shared_inner = true,
             .shared_names = true,
             .slots = true,
             .fifo = true,

@@ -588,6 +588,6 @@ std::unique_ptr<spi::Backend> open(const spi::Url& url, const OpenOptions& optio
   return std::make_unique<Store>(read_url(url), options.owners);
 }
 
-void enable() { spi::add_store("mysql", open); }
+void enable() { spi::add_store("mysql", {.open = open}); }
 
 }  // namespace hierlock::mysql

@@ -1,0 +1,41 @@
+// mysql: on MySQL and on MariaDB, between the threads of this process. The servers are named by the environment (H10).
+#include <unistd.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include <hierlock/mysql.h>
+
+#include "backend.h"
+
+namespace hierlock::conformance {
+namespace {
+
+// Rows are made when they are first used, in a table of this process's own.
+class MysqlTable final : public Table {
+ public:
+  explicit MysqlTable(const char* variable) {
+    const char* const server = std::getenv(variable);
+    if (server == nullptr) {
+      throw std::runtime_error(std::string(variable) + " names no server: eval \"$(tools/servers env)\"");
+    }
+    mysql::enable();
+    url_ = std::string(server) + "?provision=lazy&table=conformance_" + std::to_string(getpid());
+  }
+  Locker open(OpenOptions options) override { return hierlock::open(url_, std::move(options)); }
+  bool one_for_all_lockers() const override { return true; }
+  std::size_t levels() const override { return 3; }
+
+ private:
+  std::string url_;
+};
+
+bool add(const char* name, const char* variable) {
+  return add_backend({name, [variable] { return std::make_unique<MysqlTable>(variable); }});
+}
+
+[[maybe_unused]] const bool mysql = add("mysql", "HIERLOCK_TEST_MYSQL");
+[[maybe_unused]] const bool mariadb = add("mariadb", "HIERLOCK_TEST_MARIADB");
+
+}  // namespace
+}  // namespace hierlock::conformance
