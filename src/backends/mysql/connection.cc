@@ -169,12 +169,10 @@ Connection::Connection(const Address& address, Vigil& vigil) {
 Connection::~Connection() {
   if (socket_ >= 0 && (broken_ || slow_ != Slow::none)) shutdown(socket_, SHUT_RDWR);  // nothing of it can block then
   if (slow_result_ != nullptr) mysql_free_result(static_cast<MYSQL_RES*>(slow_result_));
-  for (auto& [sql, statement] : statements_) {
-    // The server forgets them with the session; asking it to would be a message each.
-    if (statement != nullptr) statement->mysql = nullptr;
-  }
-  statements_.clear();
   mysql_close(mysql_);
+  // After it: it takes its statements off the connection, which until then lists them. The server forgets them with the
+  // session; asking it to would be a message each.
+  statements_.clear();
 }
 
 bool Connection::hung_up() const noexcept {
@@ -322,7 +320,7 @@ LockReply Connection::lock(const std::string& sql, std::span<const std::uint32_t
     if (reply.code != 0) reply.message = mysql_stmt_error(raw);
   };
   if (reply.code != 0) {
-    statements_.erase(sql);
+    if (!broken_) statements_.erase(sql);  // closing it would read what the server still sends
     return failed();
   }
   std::vector<std::uint32_t> values(buckets.begin(), buckets.end());
