@@ -14,7 +14,9 @@ std::optional<Locker> open_to_look(const StoreUrl& url, std::string& why) {
   try {
     return open_store(url, {.create = false});
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::not_provisioned) throw;
+    // Other stores must be set up by somebody; this one is made by whoever comes first.
+    const bool makes_itself = spi::Url::parse(url.text).scheme == "shm";
+    if (error.kind() != ErrorKind::not_provisioned || !makes_itself) throw;
     why = error.what();
     return std::nullopt;
   }

@@ -209,8 +209,7 @@ int status(const StatusCommand& command) {
     if (locker) return status_of(locker->snapshot(), command, width);
     const Snapshot empty{.store = spi::Url::parse(command.store.text).safe_text()};
     if (command.form != StatusCommand::Form::text) return status_of(empty, command, width);
-    why.front() = 'T';
-    return title_of(empty, width) + wrapped(showable(why) + ".", width);
+    return title_of(empty, width) + wrapped("Nothing is held: " + showable(why) + ".", width);
   };
   if (command.watch) return watch(picture, command.interval, command.count);
   const std::string text = picture(terminal_size().columns);

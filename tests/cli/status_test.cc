@@ -44,7 +44,7 @@ TEST(Status, does_not_make_a_table_that_is_not_there) {
   const Store store;
   const Result text = run({"status"}, store.url());
   EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_NE(text.out.find("\n\nThere is no lock table"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\n\nNothing is held: there is no lock table"), std::string::npos) << text.out;
   EXPECT_LE(widest_line(text.out), 80u) << text.out;
   EXPECT_EQ(run({"status", "--json"}, store.url()).out,
             "{\n  \"version\": 1,\n  \"store\": \"" + std::string(store.url()) +
