@@ -33,6 +33,9 @@ class Table {
   // How many levels a path may have here.
   virtual std::size_t levels() const { return max_depth; }
 
+  // How many a Locker of open() can hold at once, at least.
+  virtual std::size_t locks_at_once() const { return 1'000'000; }
+
   // A Locker with room for about `locks` locks at once; none where the store has no such bound.
   virtual std::optional<Locker> open_small(std::size_t locks) {
     (void)locks;
@@ -48,10 +51,13 @@ class Table {
 struct Backend {
   std::string name;  // letters, digits and underscores
   std::function<std::unique_ptr<Table>()> make_table;
+  // Kinds of targets that have suites of their own, which run only where the store has them.
+  bool names = true, slots = true;
 };
 inline std::ostream& operator<<(std::ostream& out, const Backend& backend) { return out << backend.name; }
 
 bool add_backend(Backend backend);
 const std::vector<Backend>& backends();
+std::vector<Backend> backends_with(bool Backend::*kind);
 
 }  // namespace hierlock::conformance

@@ -22,8 +22,10 @@ TEST_P(CapabilitiesOf, tell_the_truth_about_each_kind_of_target) {
   };
   const std::vector<Case> cases = {
       {shared("u1"), can().shared_inner},       {shared("u1/a1"), can().shared_inner}, {shared("u1/a1/r1"), true},
-      {shared(named("n")), can().shared_names}, {slots("s", 2), can().slots},
+      {shared(named("n")), can().shared_names}, {slots("s", 2), can().slots},          {named("n"), can().names},
   };
+  EXPECT_EQ(can().names, GetParam().names) << "which suites run here depends on it";
+  EXPECT_EQ(can().slots, GetParam().slots) << "which suites run here depends on it";
   for (const Case& one : cases) {
     SCOPED_TRACE(one.target.str());
     if (one.promised) {

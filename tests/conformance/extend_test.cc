@@ -32,8 +32,8 @@ TEST_P(Extend, what_is_added_is_held_until_the_one_release) {
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome lock = granted(alice.acquire("u1/a1/r1"));
   granted(alice.extend(lock, "u2/a1"));
-  granted(alice.extend(lock, named("n")));
-  for (const Target& target : std::vector<Target>{"u1/a1/r1", "u1/a1", "u2/a1/r9", "u2", named("n")}) {
+  granted(alice.extend(lock, apart("n")));
+  for (const Target& target : std::vector<Target>{"u1/a1/r1", "u1/a1", "u2/a1/r9", "u2", apart("n")}) {
     refused(bob.try_acquire(target), ErrorKind::busy);
   }
   alice.release(lock);

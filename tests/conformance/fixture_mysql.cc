@@ -20,18 +20,24 @@ class MysqlTable final : public Table {
       throw std::runtime_error(std::string(variable) + " names no server: eval \"$(tools/servers env)\"");
     }
     mysql::enable();
-    url_ = std::string(server) + "?provision=lazy&table=conformance_" + std::to_string(getpid());
+    url_ = std::string(server) + "?provision=lazy&connections=" + std::to_string(connections) +
+           "&table=conformance_" + std::to_string(getpid());
   }
   Locker open(OpenOptions options) override { return hierlock::open(url_, std::move(options)); }
   bool one_for_all_lockers() const override { return true; }
   std::size_t levels() const override { return 3; }
+  std::size_t locks_at_once() const override { return connections - 1; }
 
  private:
+  static constexpr std::size_t connections = 64;  // of at most 300 at the server
   std::string url_;
 };
 
 bool add(const char* name, const char* variable) {
-  return add_backend({name, [variable] { return std::make_unique<MysqlTable>(variable); }});
+  return add_backend({.name = name,
+                      .make_table = [variable] { return std::make_unique<MysqlTable>(variable); },
+                      .names = false,
+                      .slots = false});
 }
 
 [[maybe_unused]] const bool mysql = add("mysql", "HIERLOCK_TEST_MYSQL");

@@ -57,7 +57,7 @@ TEST_P(Fork, acquiring_through_the_parents_locker_throws_lost) {
     child.unless(throws_lost([&] { (void)locker().acquire("u2"); }), "acquire does not throw lost");
     child.unless(throws_lost([&] { (void)locker().acquire({"u2", "u3"}); }), "acquire of many does not throw lost");
     child.unless(throws_lost([&] { (void)locker().try_acquire("u2"); }), "try_acquire does not throw lost");
-    child.unless(throws_lost([&] { (void)locker().acquire(named("n"), {.timeout = 1ms}); }),
+    child.unless(throws_lost([&] { (void)locker().acquire(apart("n"), {.timeout = 1ms}); }),
                  "a timed acquire does not throw lost");
   });
   EXPECT_EQ(complaints, "");

@@ -202,7 +202,7 @@ TEST_P(LockManagers, the_timeout_names_the_lock_and_how_long_it_waited) {  // M2
 
 TEST_P(LockManagers, a_store_that_wakes_its_waiters_is_not_polled) {  // M7
   if (unsupported()) return;
-  if (!can().wakes_waiters) GTEST_SKIP() << "this store is polled";
+  if (!can().wakes_waiters) return not_here("this store is polled");
   const Outcome held = occupy("s", 1);
   Fake fake;
   LockManager manager(locker(), "s", 1, fake.environment(Polling::where_needed));
@@ -343,7 +343,7 @@ TEST_P(LockManagers, a_name_must_not_be_empty_and_the_number_not_zero) {
   EXPECT_EQ(thrown([&] { LockManager(locker(), "s", 0); }), ErrorKind::invalid_argument);
 }
 
-HIERLOCK_ON_EVERY_BACKEND(LockManagers);
+HIERLOCK_ON_BACKENDS_WITH(slots, LockManagers);
 
 }  // namespace
 }  // namespace hierlock::conformance

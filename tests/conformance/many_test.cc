@@ -12,16 +12,16 @@ class Many : public Conformance {};
 
 TEST_P(Many, targets_under_different_users_are_held_together) {  // H5
   Party &alice = party("alice"), &bob = party("bob");
-  const Outcome held = granted(alice.acquire_all({"u2/a9/r1", "u1/a1/r1", "u1/a2", named("n")}));
-  for (const Target& part : std::vector<Target>{"u2/a9/r1", "u1/a1/r1", "u1/a2/r7", named("n"), "u1", "u2"}) {
+  const Outcome held = granted(alice.acquire_all({"u2/a9/r1", "u1/a1/r1", "u1/a2", apart("n")}));
+  for (const Target& part : std::vector<Target>{"u2/a9/r1", "u1/a1/r1", "u1/a2/r7", apart("n"), "u1", "u2"}) {
     refused(bob.try_acquire(part), ErrorKind::busy);
   }
   alice.release(held);
-  for (const Target& part : std::vector<Target>{"u1", "u2", named("n")}) granted(bob.try_acquire(part));
+  for (const Target& part : std::vector<Target>{"u1", "u2", apart("n")}) granted(bob.try_acquire(part));
 }
 
 TEST_P(Many, the_order_they_are_given_in_does_not_matter) {  // H5: no order of the input deadlocks
-  std::array<Target, 4> targets = {"u1/a1/r1", "u1/a2", "u2/a1/r1", named("n")};
+  std::array<Target, 4> targets = {"u1/a1/r1", "u1/a2", "u2/a1/r1", apart("n")};
   std::array<int, 4> order = {0, 1, 2, 3};
   constexpr std::size_t crowd = 4;
   do {

@@ -84,7 +84,7 @@ TEST_P(Mutexes, shared_locks_share_and_exclude_writers) {
 }
 
 TEST_P(Mutexes, sharing_is_refused_where_the_store_cannot) {
-  for (const Target& target : std::vector<Target>{"u1", named("n")}) {
+  for (const Target& target : std::vector<Target>{"u1", apart("n")}) {
     const bool possible = target.space() == Space::name ? can().shared_names : can().shared_inner;
     const std::optional<ErrorKind> thrown =
         kind_thrown_by([&] { return Mutex(locker(), target, Mutex::Sharing::required).try_lock(); });
@@ -97,7 +97,7 @@ TEST_P(Mutexes, sharing_is_refused_where_the_store_cannot) {
 }
 
 TEST_P(Mutexes, scoped_lock_takes_three_in_any_order_without_deadlock) {
-  Mutex m1(locker(), "u1"), m2(locker(), "u2"), m3(locker(), named("n"));
+  Mutex m1(locker(), "u1"), m2(locker(), "u2"), m3(locker(), apart("n"));
   constexpr int rounds = 300;
   int counter = 0;  // guarded by all three
   const auto work = [&](Mutex& a, Mutex& b, Mutex& c) {

@@ -95,7 +95,7 @@ TEST_P(Names, malformed_names_are_refused) {  // H7
   EXPECT_EQ(kind_thrown_by([] { return named("\xFF"); }), ErrorKind::invalid_argument);
 }
 
-HIERLOCK_ON_EVERY_BACKEND(Names);
+HIERLOCK_ON_BACKENDS_WITH(names, Names);
 
 }  // namespace
 }  // namespace hierlock::conformance

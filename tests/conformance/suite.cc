@@ -29,6 +29,12 @@ bool add_backend(Backend backend) {
 
 const std::vector<Backend>& backends() { return registry(); }
 
+std::vector<Backend> backends_with(bool Backend::*kind) {
+  std::vector<Backend> found = backends();
+  std::erase_if(found, [&](const Backend& backend) { return !(backend.*kind); });
+  return found;
+}
+
 std::string describe(const Snapshot& snapshot) {
   std::ostringstream out;
   out << "store " << snapshot.store << '\n';

@@ -131,6 +131,11 @@ class Conformance : public testing::TestWithParam<Backend> {
   // Whether it waits (true) or is granted (false), whichever the store shows.
   bool waits(Pending& pending);
 
+  // What this test asks for is not a thing this store can do; that is no fault, and was checked where it says so.
+  static void not_here(const std::string& why) { RecordProperty("not_here", why); }
+  // A target that has nothing to do with the paths of a test: a name where the store has names.
+  Target apart(const std::string& name) { return can().names ? named(name) : Target("apart-" + name); }
+
   // The request failed for what this store says it cannot do (B2).
   void expect_unsupported(const Target& target);
 
@@ -160,9 +165,12 @@ class Conformance : public testing::TestWithParam<Backend> {
   std::optional<Watchdog> watchdog_;
 };
 
-#define HIERLOCK_ON_EVERY_BACKEND(suite)                           \
-  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);            \
-  INSTANTIATE_TEST_SUITE_P(, suite, testing::ValuesIn(backends()), \
+#define HIERLOCK_ON_BACKENDS(which, suite)               \
+  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);  \
+  INSTANTIATE_TEST_SUITE_P(, suite, testing::ValuesIn(which), \
                            [](const testing::TestParamInfo<Backend>& backend) { return backend.param.name; })
+#define HIERLOCK_ON_EVERY_BACKEND(suite) HIERLOCK_ON_BACKENDS(backends(), suite)
+// Capabilities.what_a_store_is_said_to_have_it_has compares.
+#define HIERLOCK_ON_BACKENDS_WITH(kind, suite) HIERLOCK_ON_BACKENDS(backends_with(&Backend::kind), suite)
 
 }  // namespace hierlock::conformance

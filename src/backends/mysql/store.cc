@@ -18,6 +18,8 @@
 #include <hierlock/spi/store.h>
 
 #include "embedded/embedded.h"
+#include "mysql/doctor.h"
+#include "mysql/explain.h"
 #include "mysql/pool.h"
 #include "mysql/schema.h"
 #include "mysql/statements.h"
@@ -422,6 +424,7 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
     }
     if (answer != Answer::granted) return std::nullopt;
     if (std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
+      grants_.fetch_add(1, std::memory_order_relaxed);
       held->fence = fence_of(reply);
       held->confirmed = now_with_suspend() - sent > nanoseconds(seconds(1)).count() ? held->confirmed.load() : sent;
       for (const spi::Step& step : request.plan.steps()) held->nodes.push_back(spi::describe_key(step.space, step.key));
@@ -588,6 +591,6 @@ std::unique_ptr<spi::Backend> open(const spi::Url& url, const OpenOptions& optio
   return std::make_unique<Store>(read_url(url), options.owners);
 }
 
-void enable() { spi::add_store("mysql", {.open = open}); }
+void enable() { spi::add_store("mysql", {.open = open, .doctor = doctor, .statements = statements}); }
 
 }  // namespace hierlock::mysql
