@@ -141,7 +141,7 @@ TEST(Tool, bad_urls_are_one_line_and_64_and_show_no_password) {
   expect_usage({"explain", "u1", "--on", "memory:?nonsense=1"}, "nonsense");
   expect_usage({"explain", "u1", "--on", "memory:\n"}, "control character 0x0A at offset 7");
   expect_usage({"collisions", "--ids", "5"}, "HIERLOCK_URL: the URL has no scheme", "nonsense");
-  for (const std::string scheme : {"mysql", "postgres", "valkey", "etcd"}) {
+  for (const std::string scheme : {"postgres", "valkey", "etcd"}) {
     const Result result = run({"explain", "u1", "--on", scheme + "://app:hunter2@db/shop"});
     expect_refused(result, 64, scheme);
     EXPECT_NE(result.err.find("this build has no " + scheme + " store"), std::string::npos) << result.err;
@@ -152,7 +152,7 @@ TEST(Tool, bad_urls_are_one_line_and_64_and_show_no_password) {
   for (const std::vector<std::string>& command :
        {std::vector<std::string>{"exec", "u1", "--", "true"}, {"status"}, {"break", "--yes", "u1"}}) {
     expect_usage(command, "HIERLOCK_URL: the URL has no scheme", "nonsense");
-    expect_usage(command, "HIERLOCK_URL: this build has no mysql store", "mysql://app:hunter2@db/shop");
+    expect_usage(command, "HIERLOCK_URL: this build has no postgres store", "postgres://app:hunter2@db/shop");
     expect_usage(command, "HIERLOCK_URL: memory: has no option", "memory:?nonsense=1");
   }
 }

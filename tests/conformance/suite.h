@@ -101,6 +101,7 @@ std::string message_of(Work&& work) {
 class Conformance : public testing::TestWithParam<Backend> {
  protected:
   Conformance();
+  void SetUp() override;
   // Not in the destructor: parties may still wait, and callbacks still use what the tests have added to this class.
   void TearDown() override;
 
