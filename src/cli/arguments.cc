@@ -144,8 +144,8 @@ std::string unmarked(std::string_view argument) {
   return std::string(argument);
 }
 
-constexpr const char* commands[] = {"exec", "status", "break", "explain", "collisions", "help"};
-constexpr const char* command_list = "exec, status, break, explain, collisions or help";
+constexpr const char* commands[] = {"exec", "status", "break", "explain", "collisions", "doctor", "help"};
+constexpr const char* command_list = "exec, status, break, explain, collisions, doctor or help";
 
 // Knows the options of one command only: those of the others would take their time in every `exec`.
 struct Options {
@@ -217,6 +217,8 @@ struct Options {
       command->add_option("--ids", ids);
       command->add_option("--buckets", buckets);
       command->add_option("--at-once", at_once);
+      flag(*command, "--json", json);
+    } else if (wanted == "doctor") {
       flag(*command, "--json", json);
     } else {
       command->add_option("COMMAND", topic);
@@ -404,8 +406,9 @@ BreakCommand read_break(const Options& options, const StoreUrl& store) {
           .json = options.json};
 }
 
-ExplainCommand read_explain(const Options& options) {
+ExplainCommand read_explain(const Options& options, const StoreUrl& store) {
   ExplainCommand command;
+  command.store = store;
   command.targets = read_targets(options);
   command.buckets = read_buckets(options);
   command.json = options.json;
@@ -495,8 +498,9 @@ Command read_arguments(std::span<const char* const> arguments, const char* url) 
   if (wanted == "exec") return read_exec(options, store, command_line);
   if (wanted == "status") return read_status(options, store);
   if (wanted == "break") return read_break(options, store);
-  if (wanted == "explain") return read_explain(options);
+  if (wanted == "explain") return read_explain(options, store);
   if (wanted == "collisions") return read_collisions(options);
+  if (wanted == "doctor") return DoctorCommand{.store = store, .json = options.json};
   refuse(std::string("no command; use ") + command_list + ", or see hierlock --help");
 }
 

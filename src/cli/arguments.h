@@ -50,7 +50,13 @@ struct BreakCommand {
   bool json = false;
 };
 
+struct DoctorCommand {
+  StoreUrl store;
+  bool json = false;
+};
+
 struct ExplainCommand {
+  StoreUrl store;
   std::vector<Target> targets;
   std::uint32_t buckets = 0;
   bool json = false;
@@ -63,7 +69,8 @@ struct CollisionsCommand {
   bool json = false;
 };
 
-using Command = std::variant<PrintCommand, ExecCommand, StatusCommand, BreakCommand, ExplainCommand, CollisionsCommand>;
+using Command = std::variant<PrintCommand, ExecCommand, StatusCommand, BreakCommand, ExplainCommand, CollisionsCommand,
+                             DoctorCommand>;
 
 // One line that says what is wrong with the command line and how to put it right.
 struct UsageError : std::runtime_error {

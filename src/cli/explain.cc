@@ -6,7 +6,10 @@
 #include <map>
 #include <string_view>
 
+#include <hierlock/error.h>
+#include <hierlock/operate.h>
 #include <hierlock/spi/plan.h>
+#include <hierlock/spi/url.h>
 
 #include "cli/output.h"
 #include "plan/buckets.h"
@@ -37,6 +40,22 @@ std::string target_text(const Target& target) {
                                                                 : "slots";
   if (target.space() == Space::slots) return fmt::format("slots, at most {} holders", grouped(target.slot_count()));
   return fmt::format("{}, {}", kind, target.is_shared() ? "shared" : "exclusive");
+}
+
+// A database tells its rows by its statements: how many buckets it has is recorded there, and --buckets is not asked.
+bool on_database(const ExplainCommand& command) {
+  const std::string scheme = spi::Url::parse(command.store.text).scheme;
+  return scheme != "memory" && scheme != "shm";
+}
+
+// The statements there, on a store that has any; a sentence instead if it refuses these targets.
+std::string statements_there(const ExplainCommand& command) {
+  try {
+    return hierlock::statements(command.store.text, command.targets);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unsupported && error.kind() != ErrorKind::invalid_argument) throw;
+    return std::string("-- refused: ") + plan::showable(error.what()) + "\n";
+  }
 }
 
 // The rows of the paths among the targets, in the order they are locked in, each with the nodes that need it.
@@ -91,14 +110,21 @@ std::string wrapped(std::string_view text, std::string_view indent) {
 
 std::string levels_table(const ExplainCommand& command, const Plan& plan) {
   using Align = Table::Align;
-  Table table({{"level", Align::right}, {"node"}, {"mode"}, {"row"}, {"bucket", Align::right}});
+  const bool with_rows = !on_database(command);
+  std::vector<Table::Column> columns{{"level", Align::right}, {"node"}, {"mode"}};
+  if (with_rows) columns.insert(columns.end(), {{"row"}, {"bucket", Align::right}});
+  Table table(std::move(columns));
   // What the other columns take at most.
   constexpr std::size_t room = line_width - 5 - 2 - 2 - 4 - 2 - 3 - 2 - 13;
   for (const Step& step : plan.steps()) {
     const bool path = step.space == Space::path;
-    table.add({path ? std::to_string(step.level) : "-", fit_end(node_text(step), room),
-               std::string(to_string(step.mode)), path ? std::string(to_string(plan::row_mode(step.mode))) : "-",
-               path ? grouped(plan::bucket_of(step.key, command.buckets)) : "-"});
+    std::vector<std::string> cells{path ? std::to_string(step.level) : "-", fit_end(node_text(step), room),
+                                   std::string(to_string(step.mode))};
+    if (with_rows) {
+      cells.push_back(path ? std::string(to_string(plan::row_mode(step.mode))) : "-");
+      cells.push_back(path ? grouped(plan::bucket_of(step.key, command.buckets)) : "-");
+    }
+    table.add(std::move(cells));
   }
   return table.str();
 }
@@ -131,7 +157,8 @@ constexpr std::size_t target_width = 44;
 
 std::string explain_text(const ExplainCommand& command) {
   const Plan plan(command.targets);
-  const std::vector<RowNodes> rows = rows_with_nodes(command);
+  const bool database = on_database(command);
+  const std::vector<RowNodes> rows = database ? std::vector<RowNodes>() : rows_with_nodes(command);
   const bool many = command.targets.size() > 1;
   std::string out;
   std::size_t widest = 0;
@@ -142,8 +169,13 @@ std::string explain_text(const ExplainCommand& command) {
   }
   out += "\n";
   out += levels_table(command, plan);
-  out += "\nmode  how stores with exact keys hold the node";
-  out += many ? ", in this order\n" : "\n";
+  if (database) {
+    out += fmt::format("\nOn {}\n\n{}", plan::showable(spi::Url::parse(command.store.text).safe_text()),
+                       statements_there(command));
+  } else {
+    out += "\nmode  how stores with exact keys hold the node";
+    out += many ? ", in this order\n" : "\n";
+  }
   if (!rows.empty()) {
     out += fmt::format("row   how stores with bucket rows hold (level, bucket), of {} buckets\n",
                        grouped(command.buckets));
@@ -187,8 +219,14 @@ std::string explain_text(const ExplainCommand& command) {
 
 std::string explain_json(const ExplainCommand& command) {
   const Plan plan(command.targets);
+  const bool database = on_database(command);
   Json json;
-  json.open_object().number("version", std::uint64_t{1}).number("buckets", std::uint64_t{command.buckets});
+  json.open_object().number("version", std::uint64_t{1});
+  if (database) {
+    json.text("statements", statements_there(command));
+  } else {
+    json.number("buckets", std::uint64_t{command.buckets});
+  }
   json.open_array("targets");
   for (const Target& target : command.targets) {
     json.open_object()
@@ -208,14 +246,14 @@ std::string explain_json(const ExplainCommand& command) {
         .boolean("asked", step.asked)
         .text("key", hex(step.key))
         .text("hash", fmt::format("{:016x}", step.hash));
-    if (step.space == Space::path) {
+    if (step.space == Space::path && !database) {
       json.text("row_mode", to_string(plan::row_mode(step.mode)))
           .number("bucket", std::uint64_t{plan::bucket_of(step.key, command.buckets)});
     }
     json.close();
   }
   json.close().open_array("rows");
-  for (const RowNodes& row : rows_with_nodes(command)) {
+  for (const RowNodes& row : database ? std::vector<RowNodes>() : rows_with_nodes(command)) {
     json.open_object()
         .number("level", std::uint64_t{row.row.level})
         .number("bucket", std::uint64_t{row.row.bucket})

@@ -14,6 +14,7 @@
 #include "cli/arguments.h"
 #include "cli/break.h"
 #include "cli/collisions.h"
+#include "cli/doctor.h"
 #include "cli/exec.h"
 #include "cli/exit_codes.h"
 #include "cli/explain.h"
@@ -72,6 +73,7 @@ struct Do {
   int operator()(const BreakCommand& command) const { return break_locks(command); }
   int operator()(const ExplainCommand& command) const { return print(explain(command)); }
   int operator()(const CollisionsCommand& command) const { return print(collisions(command)); }
+  int operator()(const DoctorCommand& command) const { return doctor(command); }
 };
 
 int run_or_throw(int argc, const char* const* argv) {

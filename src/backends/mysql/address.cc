@@ -92,6 +92,8 @@ std::string Address::place() const {
   return socket.empty() ? host + ":" + std::to_string(port) : "the socket " + socket;
 }
 
+bool is_local(const Address& address) { return is_loopback(address); }
+
 Options read_url(const spi::Url& url) {
   Options options;
   Address& address = options.address;

@@ -19,6 +19,9 @@ struct Address {
   std::string place() const;  // for messages: `db.example:3306`, `the socket /run/mysqld.sock`
 };
 
+// On this machine, as its name says: a socket, or loopback.
+bool is_local(const Address& address);
+
 // How the hierarchy lies in the database. What the URL leaves open is read from the database.
 struct Layout {
   std::string table = "hier_lock_buckets";

@@ -1,0 +1,127 @@
+#include "mysql/explain.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <hierlock/error.h>
+
+#include "mysql/connection.h"
+#include "mysql/schema.h"
+#include "mysql/statements.h"
+#include "plan/buckets.h"
+
+namespace hierlock::mysql {
+
+namespace {
+
+constexpr std::chrono::seconds patience{3};
+
+struct Setup {
+  Dialect dialect = Dialect::mysql;
+  std::uint32_t buckets = plan::default_buckets;
+  unsigned levels = default_levels;
+  std::string where;  // all of this is from
+};
+
+std::string counts(const Setup& setup) {
+  return std::to_string(setup.buckets) + " buckets, " + std::to_string(setup.levels) + " levels";
+}
+
+Setup assumed(const Options& options) {
+  Setup setup;
+  setup.buckets = options.layout.buckets.value_or(setup.buckets);
+  setup.levels = options.layout.levels.value_or(setup.levels);
+  return setup;
+}
+
+// Asks the database, and changes nothing there.
+Setup find_out(const Options& options) {
+  Setup setup = assumed(options);
+  try {
+    Until soon(patience);
+    Connection connection(options.address, soon);
+    setup.dialect = dialect_of(connection);
+    const std::string server = (connection.mariadb() ? "MariaDB " : "MySQL ") + connection.version();
+    const Reply reply = connection.query(
+        "SELECT buckets, levels FROM `" + options.layout.settings_table() + "` WHERE id=1", soon);
+    if (reply.well() && !reply.rows.empty()) {
+      setup.buckets = static_cast<std::uint32_t>(std::stoul(reply.rows[0].at(0).value_or("0")));
+      setup.levels = static_cast<unsigned>(std::stoul(reply.rows[0].at(1).value_or("0")));
+      setup.where = server + "; " + counts(setup) + ", as recorded in " + options.layout.settings_table();
+    } else {
+      setup.where = server + "; nothing is recorded in " + options.layout.settings_table() + ", so " + counts(setup) +
+                    (options.layout.buckets || options.layout.levels ? " as the URL says" : " by default");
+    }
+  } catch (const Error& error) {
+    setup.where = std::string("assuming MySQL, ") + counts(setup) + ", because the server was not asked: " + error.what();
+  }
+  return setup;
+}
+
+// B10 and the depth: the same refusals as an acquire, before anything is shown that would not be sent.
+void refuse_what_rows_cannot_say(const spi::Plan& plan, const Setup& setup) {
+  for (const spi::Step& step : plan.steps()) {
+    const std::string node = spi::describe_key(step.space, step.key);
+    if (step.level >= setup.levels) {
+      throw Error(ErrorKind::invalid_argument,
+                  node + " has more levels than the " + std::to_string(setup.levels) + " of this database");
+    }
+    if (step.mode == Mode::S && step.asked && step.level + 1u != setup.levels) {
+      throw Error(ErrorKind::unsupported, "shared " + node + ": rows have no intention modes, so mysql: can share at the "
+                                              "deepest level only");
+    }
+  }
+}
+
+std::string filled_in(const std::string& sql, const std::vector<plan::Row>& rows) {
+  std::string out;
+  auto row = rows.begin();
+  for (const char c : sql) {
+    if (c == '?') {
+      out += std::to_string(row++->bucket);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// A line for each row, without changing a word.
+std::string in_lines(std::string sql) {
+  constexpr std::string_view between = " UNION ALL ";
+  for (std::size_t at = 0; (at = sql.find(between, at)) != sql.npos; at += between.size()) sql[at] = '\n';
+  return sql;
+}
+
+std::string shared_rows(const spi::Plan& plan, std::uint32_t buckets) {
+  std::map<std::pair<unsigned, std::uint32_t>, std::vector<std::string>> nodes;
+  for (const spi::Step& step : plan.steps()) {
+    nodes[{step.level, plan::bucket_of(step.key, buckets)}].push_back(spi::describe_key(step.space, step.key));
+  }
+  std::string out;
+  for (const auto& [row, names] : nodes) {
+    if (names.size() < 2) continue;
+    out += "-- false contention: ";
+    for (std::size_t i = 0; i < names.size(); ++i) out += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+    out += " share the row (" + std::to_string(row.first) + ", " + std::to_string(row.second) + ")\n";
+  }
+  return out.empty() && plan.steps().size() > 1 ? "-- no two of these nodes share a row\n" : out;
+}
+
+}  // namespace
+
+std::string statements(const spi::Url& url, const spi::Plan& plan) {
+  const Options options = read_url(url);
+  const Setup setup = find_out(options);
+  if (setup.buckets == 0) {
+    throw Error(ErrorKind::incompatible, options.layout.settings_table() + " is damaged: it has 0 buckets");
+  }
+  const std::vector<plan::Row> rows = plan::rows_of(plan, setup.buckets);
+  refuse_what_rows_cannot_say(plan, setup);
+  return "-- " + setup.where + "\n" + shared_rows(plan, setup.buckets) +
+         in_lines(filled_in(lock_rows(setup.dialect, options.layout.table, rows, false), rows)) + ";\n" +
+         "-- and to release it\nROLLBACK;\n";
+}
+
+}  // namespace hierlock::mysql
