@@ -24,8 +24,10 @@ std::uint64_t number(const std::string& name, const std::string& value, std::uin
 }
 
 bool is_loopback(const Address& address) {
-  return !address.socket.empty() || address.host == "localhost" || address.host == "::1" ||
-         address.host.starts_with("127.");
+  const std::string& host = address.host;
+  // A number: 127.0.0.1.example.com is somebody else's.
+  const bool loopback_number = host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos;
+  return !address.socket.empty() || host == "localhost" || host == "::1" || loopback_number;
 }
 
 std::string first_line_of(const std::string& file) {
@@ -39,6 +41,17 @@ std::string from_environment(const std::string& name) {
   const char* const value = std::getenv(name.c_str());
   if (value == nullptr) refuse("password_env=" + name + ": there is no such variable in the environment");
   return value;
+}
+
+// Does not show what was written: without a host, as in mysql://app:secret/shop, that is a password.
+unsigned port_number(std::string_view text) {
+  unsigned port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65'535) {
+    refuse("what follows the host's \":\" is no port from 1 to 65535: write mysql://user@host:3306/database, and in a "
+           "password %2F for \"/\" and %3F for \"?\"");
+  }
+  return port;
 }
 
 // //user:password@host:port/database
@@ -73,7 +86,7 @@ void read_authority(const std::string& rest, Address& address) {
     address.host = spi::Url::decode(authority.substr(0, colon));
     if (colon != authority.npos) port = authority.substr(colon + 1);
   }
-  if (!port.empty()) address.port = static_cast<unsigned>(number("port", std::string(port), 1, 65'535));
+  if (!port.empty()) address.port = port_number(port);
 }
 
 std::string table_name(const std::string& name) {

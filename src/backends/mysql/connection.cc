@@ -25,7 +25,8 @@ constexpr std::size_t most_statements = 64;  // prepared at once on one connecti
 // Numbers that libmariadb's headers do not have.
 constexpr unsigned lock_no_wait = 3572, connection_killed = 1927, client_idle = 4031, user_level_deadlock = 3058,
                    tls_failed = 2026, plugin_missing = 2059, plugin_failed = 2061, require_tls = 3159, read_only = 1290,
-                   read_only_mode = 1836, account_locked = 3118, secure_transport = 1251;
+                   read_only_mode = 1836, account_locked = 3118, secure_transport = 1251, password_to_change = 1820,
+                   password_expired = 1862, too_many_statements = 1461;
 
 timespec to_timespec(Clock::duration time) {
   const auto ns = std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
@@ -94,6 +95,8 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
     case account_locked:
     case secure_transport:
     case require_tls:
+    case password_to_change:
+    case password_expired:
       return error(ErrorKind::denied, ". docs/mysql.md lists the rights that are needed");
     case tls_failed:
       return error(ErrorKind::denied, ". See tls= and ca= in docs/mysql.md");
@@ -108,6 +111,8 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
     case ER_TOO_MANY_USER_CONNECTIONS:
     case ER_USER_LIMIT_REACHED:
       return error(ErrorKind::exhausted, ". Raise max_connections, or lower connections= in the URLs");
+    case too_many_statements:
+      return error(ErrorKind::exhausted, ". Raise max_prepared_stmt_count");
     case read_only:
     case read_only_mode:
       return error(ErrorKind::unsafe_topology, ". Locks must be taken on the primary: connect to that");

@@ -8,6 +8,8 @@ namespace hierlock::mysql {
 Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   std::unique_lock guard(mutex_);
   const auto can = [&] { return !idle_.empty() || open_ < most_; };
+  const auto settled = [&] { return can() || tended_ == 0; };
+  if (!settled()) freed_.wait_for(guard, std::chrono::seconds(1), settled);  // they are of nobody, and back soon
   if (!can() && had_.contains(owner)) {
     throw Error(ErrorKind::exhausted,
                 "all " + std::to_string(most_) +
@@ -65,7 +67,7 @@ void Pool::put_back(std::unique_ptr<Connection> connection, std::uint64_t owner)
       --open_;
     }
   }
-  freed_.notify_one();
+  freed_.notify_all();  // one that is cancelled at this moment would keep it from the others
 }
 
 void Pool::give(std::uint64_t from, std::uint64_t to) {
@@ -81,6 +83,7 @@ std::vector<Pool::Idle> Pool::take_quiet(Clock::duration since) {
   const auto first = std::stable_partition(idle_.begin(), idle_.end(), [&](const Idle& i) { return i.spoken > before; });
   std::move(first, idle_.end(), std::back_inserter(quiet));
   idle_.erase(first, idle_.end());
+  tended_ += quiet.size();
   return quiet;
 }
 
@@ -88,16 +91,18 @@ void Pool::put_idle(Idle idle) noexcept {
   {
     const std::lock_guard guard(mutex_);
     idle_.insert(idle_.begin(), std::move(idle));  // the others were used later
+    --tended_;
   }
-  freed_.notify_one();
+  freed_.notify_all();
 }
 
 void Pool::drop_idle() noexcept {
   {
     const std::lock_guard guard(mutex_);
     --open_;
+    --tended_;
   }
-  freed_.notify_one();
+  freed_.notify_all();
 }
 
 bool Pool::on_the_side(const std::function<bool(Connection&)>& use) noexcept {

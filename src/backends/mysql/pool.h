@@ -53,8 +53,9 @@ class Pool {
   std::mutex mutex_;  // guards what follows
   std::condition_variable_any freed_;
   std::vector<Idle> idle_;
-  std::size_t open_ = 0;                           // idle or in use
-  std::map<std::uint64_t, std::size_t> had_;       // by owner
+  std::size_t open_ = 0;                      // idle, tended or in use
+  std::size_t tended_ = 0;                    // given out by take_quiet()
+  std::map<std::uint64_t, std::size_t> had_;  // by owner
 
   std::mutex side_mutex_;
   std::unique_ptr<Connection> side_;

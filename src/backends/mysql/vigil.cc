@@ -43,12 +43,15 @@ LockVigil::~LockVigil() {
 }
 
 bool LockVigil::interrupt() {
-  return pool_.on_the_side([this](Connection& side) {
+  bool unanswered = false;
+  const bool killed = pool_.on_the_side([&](Connection& side) {
     if (side.identity() != connection_.identity()) return false;  // another server has other sessions by that number
     Until soon(std::chrono::seconds(1));
-    const Reply killed = side.query("KILL QUERY " + std::to_string(connection_.id()), soon);
-    return killed.well() || killed.code == no_such_thread;
+    const Reply reply = side.query("KILL QUERY " + std::to_string(connection_.id()), soon);
+    if (!soon.next()) unanswered = true;  // it may still come to be, and hit a later statement
+    return reply.well() || reply.code == no_such_thread;
   });
+  return killed && !unanswered;
 }
 
 std::optional<Clock::duration> LockVigil::next() {
