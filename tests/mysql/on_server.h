@@ -1,0 +1,118 @@
+// OnServer: a test against MySQL and against MariaDB, with a table of its own.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <hierlock/hierlock.h>
+#include <hierlock/mysql.h>
+
+#include "plain.h"
+#include "server.h"
+
+namespace hierlock::mysql_tests {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// Whether it comes to be true, looked at until the deadline.
+inline bool eventually(const std::function<bool()>& fact, std::chrono::seconds limit = 20s) {
+  for (const auto end = Clock::now() + limit; Clock::now() < end; std::this_thread::sleep_for(2ms)) {
+    if (fact()) return true;
+  }
+  return fact();
+}
+
+// What an action throws, or none.
+inline std::optional<Error> error_of(const std::function<void()>& action) {
+  try {
+    action();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+inline testing::AssertionResult fails_with(ErrorKind kind, const std::function<void()>& action,
+                                           const std::string& saying = "") {
+  const std::optional<Error> error = error_of(action);
+  if (!error) return testing::AssertionFailure() << "it succeeds";
+  if (error->kind() != kind) return testing::AssertionFailure() << to_string(error->kind()) << ": " << error->what();
+  if (std::string(error->what()).find(saying) == std::string::npos) {
+    return testing::AssertionFailure() << "does not say \"" << saying << "\": " << error->what();
+  }
+  return testing::AssertionSuccess();
+}
+
+class OnServer : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    HIERLOCK_NEEDS_SERVER(GetParam());
+    HIERLOCK_NEEDS_SERVER(GetParam() + "_OPERATOR");
+    mysql::enable();
+    server_ = std::make_unique<Server>(server_url(GetParam()));
+    operator_ = std::make_unique<Server>(server_url(GetParam() + "_OPERATOR"));
+    plain_ = std::make_unique<Plain>(*operator_);
+  }
+  void TearDown() override {
+    if (plain_ == nullptr) return;
+    plain_->ask("SET SESSION lock_wait_timeout=5");
+    plain_->ask("DROP TABLE IF EXISTS `" + table_ + "`, `" + table_ + "_settings`");
+    for (const std::string& user : users_) plain_->ask("DROP USER '" + user + "'@'%'");
+  }
+
+  bool mariadb() const { return GetParam().starts_with("MARIADB"); }
+  const Server& server() const { return *server_; }           // as the application's user
+  const Server& operator_server() const { return *operator_; }  // who may do anything
+  const std::string& table() const { return table_; }
+  Plain& plain() { return *plain_; }  // of the operator
+
+  // This test's table, made when it is first opened.
+  std::string url(const std::string& more = "") const { return url(*server_, more); }
+  std::string url(const Server& server, const std::string& more = "") const {
+    return server.url("provision=lazy&table=" + table_ + (more.empty() ? "" : "&" + more));
+  }
+  Locker open(const std::string& more = "", OpenOptions options = {}) const {
+    return hierlock::open(url(more), std::move(options));
+  }
+  // Somebody who may do just that, until the test is over. `how`: IDENTIFIED … BY, if it matters.
+  Server make_user(const std::string& rights, const std::string& on, const std::string& how = "") {
+    Server user = *server_;
+    static std::atomic<int> last{0};
+    user.user = "suite_" + std::to_string(getpid()) + "_" + std::to_string(++last);
+    user.password = "secret-of-the-test";
+    plain_->ask("CREATE USER '" + user.user + "'@'%' IDENTIFIED " + (how.empty() ? "" : "WITH " + how + " ") + "BY '" +
+                user.password + "'");
+    users_.push_back(user.user);
+    if (!rights.empty()) plain_->ask("GRANT " + rights + " ON " + on + " TO '" + user.user + "'@'%'");
+    return user;
+  }
+  std::map<std::pair<int, long>, char> locked() { return locked_rows(plain(), table_); }
+  // How many of the sessions that wait for a row of this table.
+  bool somebody_waits() {
+    return plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table_ +
+                       "%' AND INFO LIKE '(SELECT%' AND COMMAND='Execute'") != "0";
+  }
+
+ private:
+  static std::string name_of_a_table() {
+    static std::atomic<int> last{0};
+    return "mysql_suite_" + std::to_string(getpid()) + "_" + std::to_string(++last);
+  }
+  const std::string table_ = name_of_a_table();
+  std::unique_ptr<Server> server_, operator_;
+  std::unique_ptr<Plain> plain_;
+  std::vector<std::string> users_;
+};
+
+#define HIERLOCK_ON_BOTH_SERVERS(suite)                                                   \
+  INSTANTIATE_TEST_SUITE_P(, suite, testing::Values("MYSQL", "MARIADB"),                  \
+                           [](const auto& server) { return server.param; })
+
+}  // namespace hierlock::mysql_tests

@@ -1,0 +1,165 @@
+// What goes over the wire and what it locks: one statement to acquire, one to release (H4, B3).
+#include <algorithm>
+#include <set>
+
+#include "on_server.h"
+#include "relay.h"
+
+namespace hierlock::mysql_tests {
+namespace {
+
+class Wire : public OnServer {
+ protected:
+  void SetUp() override {
+    OnServer::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    relay_ = std::make_unique<Relay>(server().host, server().port);
+    Server behind = server();
+    behind.port = relay_->port();
+    locker_ = std::make_unique<Locker>(hierlock::open(url(behind, "tls=off")));
+  }
+  void TearDown() override {
+    locker_.reset();
+    relay_.reset();
+    OnServer::TearDown();
+  }
+  Relay& relay() { return *relay_; }
+  Locker& locker() { return *locker_; }
+
+  // What an acquire and a release of these say once their statement is prepared and their rows are there.
+  void one_and_one(const std::vector<Target>& targets) {
+    SCOPED_TRACE(std::to_string(targets.size()) + " targets, the first is " + targets.front().str());
+    locker().acquire(targets).release();
+    relay().forget();
+    for (int turn = 0; turn < 3; ++turn) {
+      Lock lock = locker().acquire(targets);
+      ASSERT_EQ(said(), std::vector<std::string>{"execute"});
+      relay().forget();
+      lock.release();
+      ASSERT_EQ(said(), std::vector<std::string>{"ROLLBACK"});
+      relay().forget();
+    }
+  }
+  std::vector<std::string> said() {
+    std::vector<std::string> words;
+    for (const Relay::Command& command : relay().commands()) {
+      words.push_back(command.code == com_stmt_execute ? "execute"
+                      : command.code == com_query      ? command.text
+                                                       : "command " + std::to_string(command.code));
+    }
+    return words;
+  }
+
+ private:
+  std::unique_ptr<Relay> relay_;
+  std::unique_ptr<Locker> locker_;
+};
+
+TEST_P(Wire, a_path_of_any_depth_takes_one_statement_to_acquire_and_one_to_release) {  // H4, B3
+  one_and_one({"u1"});
+  one_and_one({"u1/a1"});
+  one_and_one({"u1/a1/r1"});
+  one_and_one({shared("u1/a1/r1")});
+}
+
+TEST_P(Wire, many_targets_take_one_statement_to_acquire_and_one_to_release) {  // H5
+  std::vector<Target> many;
+  for (int i = 0; i < 50; ++i) {
+    many.emplace_back("u" + std::to_string(i % 7) + "/a" + std::to_string(i % 3) + "/r" + std::to_string(i));
+  }
+  one_and_one(many);
+  one_and_one({"u1/a1/r1", "u2/a9", "u3"});
+}
+
+TEST_P(Wire, a_refused_try_takes_one_statement_and_leaves_a_clean_session) {  // H2
+  Locker other = open();
+  Lock held = other.acquire("u1/a1/r1");
+  EXPECT_FALSE(locker().try_acquire("u1/a1/r1"));
+  relay().forget();
+  EXPECT_FALSE(locker().try_acquire("u1/a1/r1"));
+  EXPECT_EQ(said(), (std::vector<std::string>{"execute", "ROLLBACK"}));
+  const auto locks = locked();
+  EXPECT_EQ(std::count_if(locks.begin(), locks.end(), [](const auto& row) { return row.second == 'X'; }), 1);
+  held.release();
+  EXPECT_TRUE(locked().empty()) << "the ancestors that the refused one had taken are free again";  // H8
+}
+
+TEST_P(Wire, locks_of_one_thread_after_another_use_one_connection) {
+  for (int i = 0; i < 20; ++i) locker().acquire("u" + std::to_string(i % 5)).release();
+  EXPECT_EQ(relay().connections(), 1u);
+}
+
+TEST_P(Wire, an_extend_that_is_granted_is_one_statement) {
+  Lock warm = locker().acquire("u1/a1/r1");
+  warm.extend("u2/a1/r1", {.timeout = 1s});
+  warm.release();
+  Lock lock = locker().acquire("u1/a1/r1");
+  relay().forget();
+  lock.extend("u2/a1/r1", {.timeout = 1s});
+  EXPECT_EQ(said(), std::vector<std::string>{"execute"});
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Wire);
+
+class Rows : public OnServer {};
+
+TEST_P(Rows, ancestors_are_shared_and_the_target_is_exclusive) {  // H1
+  Locker locker = open();
+  const Lock lock = locker.acquire("u1/a1/r1");
+  std::map<int, char> by_level;
+  for (const auto& [row, mode] : locked()) by_level[row.first] = mode;
+  EXPECT_EQ(by_level, (std::map<int, char>{{0, 'S'}, {1, 'S'}, {2, 'X'}}));
+}
+
+TEST_P(Rows, a_lock_is_one_transaction_that_is_gone_after_the_release) {  // H4
+  Locker locker = open();
+  Lock lock = locker.acquire("u1/a1/r1");
+  EXPECT_EQ(locked().size(), 3u);
+  lock.release();
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Rows, nothing_but_records_of_the_primary_key_is_locked) {  // H4
+  if (mariadb()) GTEST_SKIP() << "MariaDB 10.11 lists the locks of those who wait and block only";
+  Locker locker = open();
+  const Lock lock = locker.acquire("u1/a1/r1");
+  std::multiset<std::string> seen;
+  for (const auto& row : plain().ask("SELECT LOCK_TYPE, LOCK_MODE, LOCK_STATUS, IFNULL(INDEX_NAME, '-') FROM "
+                                     "performance_schema.data_locks WHERE OBJECT_NAME='" + table() + "'")) {
+    seen.insert(row[0] + " " + row[1] + " " + row[2] + " " + row[3]);
+  }
+  EXPECT_EQ(seen, (std::multiset<std::string>{
+                      "RECORD S,REC_NOT_GAP GRANTED PRIMARY", "RECORD S,REC_NOT_GAP GRANTED PRIMARY",
+                      "RECORD X,REC_NOT_GAP GRANTED PRIMARY", "TABLE IS GRANTED -", "TABLE IX GRANTED -"}));
+}
+
+TEST_P(Rows, rows_beside_a_locked_one_can_be_made_and_removed) {  // H4: no gaps
+  Locker locker = open();
+  const Lock lock = locker.acquire("u1/a1/r1");
+  plain().ask("SET SESSION innodb_lock_wait_timeout=1");
+  for (const auto& [row, mode] : locked()) {
+    for (const long bucket : {row.second - 1, row.second + 1}) {
+      const std::string level = std::to_string(row.first), at = std::to_string(bucket);
+      EXPECT_EQ(plain().code_of("INSERT INTO `" + table() + "` VALUES (" + level + ", " + at + ")"), 0u) << at;
+      EXPECT_EQ(plain().code_of("DELETE FROM `" + table() + "` WHERE level=" + level + " AND bucket=" + at), 0u) << at;
+    }
+  }
+}
+
+TEST_P(Rows, a_lock_is_a_transaction_at_read_committed_that_writes_nothing) {  // H4: no DML, B3: none for the fence
+  const Server mine = make_user("ALL", server().database + ".*");
+  Locker locker = hierlock::open(url(mine));
+  locker.acquire("u1/a1/r1").release();  // its rows are there
+  const Lock lock = locker.acquire("u1/a1/r1");
+  const std::string sql =
+      "SELECT trx_isolation_level, trx_rows_modified FROM information_schema.innodb_trx WHERE trx_mysql_thread_id IN "
+      "(SELECT ID FROM information_schema.processlist WHERE USER='" + mine.user + "')";
+  // What the view says is up to 100 ms old.
+  EXPECT_TRUE(eventually([&] { return plain().ask(sql) == Plain::Rows{{"READ COMMITTED", "0"}}; }, 5s))
+      << testing::PrintToString(plain().ask(sql));
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Rows);
+
+}  // namespace
+}  // namespace hierlock::mysql_tests
