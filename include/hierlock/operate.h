@@ -22,7 +22,8 @@ struct ProvisionOptions {
   std::uint64_t throttle = 0;              // rows a second, at most; 0: as fast as it goes
 
   struct Progress {
-    std::uint64_t rows = 0, of = 0;     // rows that are there; all that there will be
+    std::uint64_t rows = 0, of = 0;     // rows that were made or found; all that there will be
+    std::uint64_t made = 0;             // of these, by this run
     std::uint64_t bytes = 0;            // what the table takes at the end, estimated
     std::chrono::nanoseconds spent{};   // so far
     std::chrono::nanoseconds left{};    // estimated

@@ -115,10 +115,10 @@ Recorded read_or_make(Connection& connection, const Options& options, Vigil& vig
   const Recorded recorded{static_cast<std::uint32_t>(number(row.at(1))), static_cast<unsigned>(number(row.at(2))),
                           number(row.at(3))};
   const auto disagree = [&](const std::string& what, std::uint64_t asked, std::uint64_t there) {
-    throw Error(ErrorKind::incompatible, "the URL says " + what + "=" + std::to_string(asked) +
-                                             ", the database has recorded " + std::to_string(there) +
-                                             ": with different numbers two would lock different rows. Leave it out of "
-                                             "the URL, or write the same");
+    throw Error(ErrorKind::incompatible, what + "=" + std::to_string(asked) +
+                                             " was asked for, the database has recorded " + std::to_string(there) +
+                                             ": with different numbers two would lock different rows. Leave it "
+                                             "out, or write the same");
   };
   if (recorded.buckets == 0 || recorded.levels == 0 || recorded.levels > max_depth) {
     throw Error(ErrorKind::incompatible, layout.settings_table() + " is damaged: buckets " +
