@@ -115,6 +115,7 @@ function(hierlock_room name)
     set(libraries ${arg_PRIVATE_LIBS})
     if(arg_COMPONENT)
       hierlock_component(${name} "${arg_PRIVATE_LIBS}")
+      set(objects hierlock_component_${name})  # a store registers itself with the library
     else()
       set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_ROOMS ${name})
       set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_LIBS ${arg_PRIVATE_LIBS})
