@@ -144,8 +144,8 @@ std::string unmarked(std::string_view argument) {
   return std::string(argument);
 }
 
-constexpr const char* commands[] = {"exec", "status", "break", "explain", "collisions", "doctor", "help"};
-constexpr const char* command_list = "exec, status, break, explain, collisions, doctor or help";
+constexpr const char* commands[] = {"exec", "status", "break", "explain", "collisions", "provision", "doctor", "help"};
+constexpr const char* command_list = "exec, status, break, explain, collisions, provision, doctor or help";
 
 // Knows the options of one command only: those of the others would take their time in every `exec`.
 struct Options {
@@ -178,6 +178,10 @@ struct Options {
 
   std::string ids{};
   std::string at_once{};
+
+  std::string levels{};
+  std::string chunk{};
+  std::string throttle{};
 
   std::string topic{};
 
@@ -218,6 +222,11 @@ struct Options {
       command->add_option("--buckets", buckets);
       command->add_option("--at-once", at_once);
       flag(*command, "--json", json);
+    } else if (wanted == "provision") {
+      command->add_option("--buckets", buckets);
+      command->add_option("--levels", levels);
+      command->add_option("--chunk", chunk);
+      command->add_option("--throttle", throttle);
     } else if (wanted == "doctor") {
       flag(*command, "--json", json);
     } else {
@@ -230,7 +239,7 @@ struct Options {
 
   void unmark() {
     for (std::string* value : {&on, &buckets, &slots, &timeout, &conflict_exit_code, &note, &interval, &count, &reason,
-                               &ids, &at_once, &topic}) {
+                               &ids, &at_once, &levels, &chunk, &throttle, &topic}) {
       *value = unmarked(*value);
     }
     for (std::string& target : targets) target = unmarked(target);
@@ -425,6 +434,21 @@ CollisionsCommand read_collisions(const Options& options) {
   return command;
 }
 
+ProvisionCommand read_provision(const Options& options, const StoreUrl& store) {
+  ProvisionCommand command{.store = store, .options = {}};
+  if (options.given("--buckets")) command.options.buckets = read_buckets(options);
+  if (options.given("--levels")) {
+    command.options.levels = static_cast<unsigned>(read_number(options.levels, "--levels", max_depth, "3"));
+  }
+  if (options.given("--chunk")) {
+    command.options.chunk = static_cast<std::uint32_t>(read_number(options.chunk, "--chunk", 1'000'000, "50k"));
+  }
+  if (options.given("--throttle")) {
+    command.options.throttle = read_number(options.throttle, "--throttle", max_ids, "100k");
+  }
+  return command;
+}
+
 PrintCommand read_help(const Options& options) {
   const std::string& topic = options.topic;
   if (!topic.empty() && std::find(std::begin(commands), std::end(commands), topic) == std::end(commands)) {
@@ -500,6 +524,7 @@ Command read_arguments(std::span<const char* const> arguments, const char* url) 
   if (wanted == "break") return read_break(options, store);
   if (wanted == "explain") return read_explain(options, store);
   if (wanted == "collisions") return read_collisions(options);
+  if (wanted == "provision") return read_provision(options, store);
   if (wanted == "doctor") return DoctorCommand{.store = store, .json = options.json};
   refuse(std::string("no command; use ") + command_list + ", or see hierlock --help");
 }

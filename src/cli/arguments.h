@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include <hierlock/operate.h>
 #include <hierlock/target.h>
 
 #include "cli/exit_codes.h"
@@ -62,6 +63,11 @@ struct ExplainCommand {
   bool json = false;
 };
 
+struct ProvisionCommand {
+  StoreUrl store;
+  ProvisionOptions options;
+};
+
 struct CollisionsCommand {
   std::vector<std::uint64_t> ids;  // of each level, from the root
   std::uint32_t buckets = 0;
@@ -70,7 +76,7 @@ struct CollisionsCommand {
 };
 
 using Command = std::variant<PrintCommand, ExecCommand, StatusCommand, BreakCommand, ExplainCommand, CollisionsCommand,
-                             DoctorCommand>;
+                             DoctorCommand, ProvisionCommand>;
 
 // One line that says what is wrong with the command line and how to put it right.
 struct UsageError : std::runtime_error {

@@ -22,6 +22,8 @@ Commands:
   collisions --ids N      how often different ids meet in one bucket of a store
                           that locks rows of a fixed table, and wait without
                           need
+  provision               make the table and rows that a database's locks need
+  doctor                  what is unsafe or slow about a store, and the fix
   help [COMMAND]          print this, or the help of a command
 
 Options:
@@ -157,7 +159,8 @@ answer was no; others as in hierlock --help.
 )";
 
 constexpr const char* explain_help =
-    R"(Shows what locking targets means. Needs no store.
+    R"(Shows what locking targets means. Needs no store; on a database, which is
+asked how it was set up if it can be reached, also the exact statements.
 
 Usage: hierlock explain [OPTIONS] TARGET...
 
@@ -188,6 +191,9 @@ Examples:
   hierlock explain --named token-refresh
   hierlock explain --buckets 4 u1 u2 u3
       few buckets, to see ids that share one
+
+With --on mysql://app@db/shop the rows are those of its table, not those of
+--buckets.
 )";
 
 constexpr const char* collisions_help =
@@ -217,6 +223,68 @@ Examples:
   hierlock collisions --ids 1M --buckets 100k
 )";
 
+constexpr const char* provision_help =
+    R"(Makes the tables and rows that the locks of a database need.
+
+Usage: hierlock provision --on URL [OPTIONS]
+
+Every bucket of every level becomes a row, in chunks of one transaction each.
+It may be killed at any time and run again: what is there stays, and the rest
+is made. Two may run it at once, and locks may be held meanwhile: it changes no
+row, and waits for nobody who holds one. Ctrl-C ends it after the chunk; a
+second one ends it at once. How far it is goes to stderr, with the time that is
+left and the size of the table in the end. The numbers of buckets and levels
+are recorded in the database when the tables are made, and stay as they are.
+memory: and shm: need no provisioning.
+
+Options:
+  --buckets N      rows per level; default: what is recorded, or 10,000,000
+  --levels N       levels; default: what is recorded, or 3
+  --chunk N        rows in one transaction, at most 1M; default: 50,000
+  --throttle N     make no more than N rows a second; default: no limit
+  --on URL         the store; default: $HIERLOCK_URL, else shm:
+  -h, --help       print this
+
+Numbers may end in k, M or G.
+
+Examples:
+  hierlock provision --on mysql://app@db/shop?password_file=secret
+      3 levels of 10,000,000 rows: some minutes and 800 MB
+  hierlock provision --buckets 100k
+      a smaller table for fewer ids; hierlock collisions tells what it costs
+  hierlock provision --throttle 20k
+      while others use the server
+
+Exit codes: 0 all rows are there; 128+n if signal n ended it; 69 the database
+cannot be reached any more; 77 missing rights; 78 other numbers are recorded;
+others as in hierlock --help.
+)";
+
+constexpr const char* doctor_help =
+    R"(Looks at a store and tells what is unsafe or slow about it, and the fix:
+rights, replication, proxies, settings of the server, missing rows. Changes
+nothing, and works where a lock would be refused. memory: and shm: have no
+settings that could be wrong: there is nothing to look at.
+
+Usage: hierlock doctor [OPTIONS]
+
+Each thing that was looked at is good, slow, unsafe, or unknown: not to be seen
+from here. The worst come first.
+
+Options:
+  --json           print one JSON document, described in docs/cli.md
+  --on URL         the store; default: $HIERLOCK_URL, else shm:
+  -h, --help       print this
+
+Examples:
+  hierlock doctor --on mysql://app@db/shop?password_file=secret
+  hierlock doctor --json
+  hierlock doctor --json | jq '.findings[] | select(.verdict != "good")'
+
+Exit codes: 0 nothing is unsafe; 78 something is; 69 and 77 if the store cannot
+be reached or does not let you in; others as in hierlock --help.
+)";
+
 }  // namespace
 
 std::string help(const std::string& command) {
@@ -225,6 +293,8 @@ std::string help(const std::string& command) {
   if (command == "break") return break_help;
   if (command == "explain") return explain_help;
   if (command == "collisions") return collisions_help;
+  if (command == "provision") return provision_help;
+  if (command == "doctor") return doctor_help;
   return tool_help;
 }
 

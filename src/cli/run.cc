@@ -19,6 +19,7 @@
 #include "cli/exit_codes.h"
 #include "cli/explain.h"
 #include "cli/output.h"
+#include "cli/provision.h"
 #include "cli/status.h"
 #include "cli/store.h"
 
@@ -73,6 +74,7 @@ struct Do {
   int operator()(const BreakCommand& command) const { return break_locks(command); }
   int operator()(const ExplainCommand& command) const { return print(explain(command)); }
   int operator()(const CollisionsCommand& command) const { return print(collisions(command)); }
+  int operator()(const ProvisionCommand& command) const { return provision(command); }
   int operator()(const DoctorCommand& command) const { return doctor(command); }
 };
 

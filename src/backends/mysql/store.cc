@@ -21,6 +21,7 @@
 #include "mysql/doctor.h"
 #include "mysql/explain.h"
 #include "mysql/pool.h"
+#include "mysql/provision.h"
 #include "mysql/schema.h"
 #include "mysql/statements.h"
 #include "mysql/vigil.h"
@@ -591,6 +592,8 @@ std::unique_ptr<spi::Backend> open(const spi::Url& url, const OpenOptions& optio
   return std::make_unique<Store>(read_url(url), options.owners);
 }
 
-void enable() { spi::add_store("mysql", {.open = open, .doctor = doctor, .statements = statements}); }
+void enable() {
+  spi::add_store("mysql", {.open = open, .provision = provision, .doctor = doctor, .statements = statements});
+}
 
 }  // namespace hierlock::mysql
