@@ -148,9 +148,11 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   MYSQL* connected = nullptr;
   const bool answered = drive(
       [&] {
-        return mysql_real_connect_start(&connected, mysql_, address.host.c_str(), address.user.c_str(),
-                                        address.password.c_str(), address.database.c_str(), address.port,
-                                        address.socket.empty() ? nullptr : address.socket.c_str(), 0);
+        // libmariadb uses the socket for "localhost" only; with another host it would go there, over TCP.
+        const bool local = !address.socket.empty();
+        return mysql_real_connect_start(&connected, mysql_, local ? "localhost" : address.host.c_str(),
+                                        address.user.c_str(), address.password.c_str(), address.database.c_str(),
+                                        address.port, local ? address.socket.c_str() : nullptr, 0);
       },
       [&](int ready) { return mysql_real_connect_cont(&connected, mysql_, ready); }, vigil);
   const std::string doing = "connect to " + address.place();
