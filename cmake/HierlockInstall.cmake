@@ -11,6 +11,14 @@ install(TARGETS hierlock EXPORT hierlockTargets
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT hierlockTargets NAMESPACE hierlock:: DESTINATION "${package_dir}")
 
+# Each component: a library, and the file that hierlockConfig.cmake includes when it is asked for.
+get_property(components GLOBAL PROPERTY HIERLOCK_COMPONENTS)
+foreach(component IN LISTS components)
+  install(TARGETS hierlock_component_${component} EXPORT hierlock-${component}
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(EXPORT hierlock-${component} NAMESPACE hierlock:: DESTINATION "${package_dir}")
+endforeach()
+
 configure_package_config_file(cmake/hierlockConfig.cmake.in "${PROJECT_BINARY_DIR}/package/hierlockConfig.cmake"
   INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
 # Before 1.0 a minor version may change the API.
@@ -32,5 +40,11 @@ if(TARGET hierlock_tool_cli)
     set_target_properties(hierlock_tool_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib}")
   endif()
   install(TARGETS hierlock_tool_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  if(TARGET hierlock_tool_mysql)
+    if(BUILD_SHARED_LIBS)
+      set_target_properties(hierlock_tool_mysql PROPERTIES INSTALL_RPATH "$ORIGIN/../${to_lib}")
+    endif()
+    install(TARGETS hierlock_tool_mysql RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/hierlock")
+  endif()
 endif()
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
