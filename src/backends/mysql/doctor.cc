@@ -250,7 +250,7 @@ Finding tried(const char* check, const Reply& reply, const std::string& may, con
 
 Finding lock_rows_right(const Seen& seen, const Options& options) {
   return tried("lock_rows", seen.lock, "this account may lock rows", "this account may not lock rows",
-               grant(options, "SELECT, UPDATE", options.layout.table) + ": FOR UPDATE needs more than SELECT");
+               grant(options, "SELECT, UPDATE", options.layout.table));
 }
 
 Finding read_settings(const Seen& seen, const Options& options) {

@@ -1,0 +1,113 @@
+// What doctor concludes from what a server says: set-ups that no test has at hand (H17).
+#include "mysql/doctor.h"
+
+#include <gtest/gtest.h>
+
+namespace hierlock::mysql {
+namespace {
+
+using Verdict = Finding::Verdict;
+
+Finding judged(const Seen& seen, const std::string& check, const std::string& url = "mysql://app@db/shop") {
+  for (const Finding& finding : judge(seen, read_url(spi::Url::parse(url)))) {
+    if (finding.check == check) return finding;
+  }
+  ADD_FAILURE() << "nothing was said about " << check;
+  return {};
+}
+
+// In a group, with this mode.
+Seen in_group(const std::string& single_primary) {
+  Seen seen;
+  seen.global = {{"group_replication_group_name", "d7b0c1f0-0000-4000-8000-000000000000"},
+                 {"group_replication_single_primary_mode", single_primary}};
+  return seen;
+}
+
+TEST(Doctor, several_primaries_of_a_group_are_unsafe) {
+  const Finding finding = judged(in_group("OFF"), "group_replication");
+  EXPECT_EQ(finding.verdict, Verdict::unsafe);
+  EXPECT_NE(finding.fix, "");
+}
+
+TEST(Doctor, a_single_primary_is_good_but_its_locks_do_not_survive_it) {
+  EXPECT_EQ(judged(in_group("ON"), "group_replication").verdict, Verdict::good);
+  EXPECT_EQ(judged(in_group("ON"), "failover").verdict, Verdict::unknown);
+}
+
+TEST(Doctor, a_group_that_is_not_configured_is_none) {
+  Seen seen;
+  seen.global = {{"group_replication_group_name", ""}, {"group_replication_single_primary_mode", "ON"}};
+  EXPECT_EQ(judged(seen, "group_replication").verdict, Verdict::good);
+  EXPECT_EQ(judged(seen, "failover").verdict, Verdict::good);
+}
+
+TEST(Doctor, semi_synchronous_replicas_are_counted) {
+  for (const char* name : {"Rpl_semi_sync_source_clients", "Rpl_semi_sync_master_clients"}) {
+    Seen seen;
+    seen.status = {{name, "2"}};
+    const Finding finding = judged(seen, "failover");
+    EXPECT_EQ(finding.verdict, Verdict::unknown) << name;
+    EXPECT_NE(finding.text.find("2 semi-synchronous replicas"), std::string::npos) << finding.text;
+  }
+}
+
+TEST(Doctor, a_pooler_shows_when_another_session_was_opened_in_between) {
+  Seen seen;
+  seen.logged_in_as = 7;
+  seen.sessions = {7, 7};
+  EXPECT_EQ(judged(seen, "proxy").verdict, Verdict::good);
+  seen.sessions = {7, 8};
+  EXPECT_EQ(judged(seen, "proxy").verdict, Verdict::unsafe);
+}
+
+TEST(Doctor, proxies_are_known_by_their_greeting) {
+  for (const char* version : {"8.0.30-Vitess", "5.5.30 (ProxySQL)", "10.11.0 23.08-maxscale", "8.4.0-router"}) {
+    Seen seen;
+    seen.version = version;
+    EXPECT_EQ(judged(seen, "proxy").verdict, Verdict::unsafe) << version;
+  }
+}
+
+TEST(Doctor, a_session_that_may_not_be_killed_is_unsafe) {
+  Seen seen;
+  EXPECT_EQ(judged(seen, "kill").verdict, Verdict::good);
+  seen.kill = {1095, "You are not owner of thread 8", {}};
+  EXPECT_EQ(judged(seen, "kill").verdict, Verdict::unsafe);
+  seen.kill = {1094, "Unknown thread id: 8", {}};  // it had ended by itself
+  EXPECT_EQ(judged(seen, "kill").verdict, Verdict::good);
+}
+
+TEST(Doctor, rows_that_take_too_long_to_count_are_unknown) {
+  for (const unsigned code : {3024u, 1969u}) {
+    Seen seen;
+    seen.settings.rows = {{"1", "10000000", "3", "0"}};
+    seen.rows = {code, "maximum statement execution time exceeded", {}};
+    const Finding finding = judged(seen, "rows");
+    EXPECT_EQ(finding.verdict, Verdict::unknown);
+    EXPECT_NE(finding.text.find("longer than 30 s"), std::string::npos) << finding.text;
+  }
+}
+
+TEST(Doctor, a_clock_that_agrees_within_five_seconds_is_good) {
+  Seen seen;
+  seen.minted[0] = (std::uint64_t{1'700'000'000} << 24) + 1;
+  seen.server_time = 1'700'000'100;
+  for (const auto& [ms, verdict] : {std::pair(-5'000, Verdict::good), {5'000, Verdict::good}, {5'001, Verdict::unknown},
+                                    {-5'001, Verdict::unknown}}) {
+    seen.ahead = std::chrono::milliseconds(ms);
+    EXPECT_EQ(judged(seen, "clock").verdict, verdict) << ms;
+  }
+  seen.server_time = 1'699'999'998;  // before it was started
+  EXPECT_EQ(judged(seen, "clock").verdict, Verdict::unsafe);
+}
+
+TEST(Doctor, every_fix_is_there_and_none_shows_a_password) {
+  for (const Finding& finding : judge({}, read_url(spi::Url::parse("mysql://app:hunter2@db/shop")))) {
+    EXPECT_EQ(finding.fix.find("hunter2"), std::string::npos) << finding.fix;
+    EXPECT_EQ(finding.text.find("hunter2"), std::string::npos) << finding.text;
+  }
+}
+
+}  // namespace
+}  // namespace hierlock::mysql
