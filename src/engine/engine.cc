@@ -194,6 +194,7 @@ void Engine::leave_thread(Context& context) noexcept {
   const std::lock_guard guard(threads_);
   for (std::size_t i = 0; i < past_grants_.size(); ++i)
     past_grants_[i] += context.grants[i].load(std::memory_order_relaxed);
+  past_handles_ += context.handles.load(std::memory_order_relaxed);
   std::erase_if(contexts_, [&](const auto& owned) { return owned.get() == &context; });
 }
 
@@ -204,6 +205,23 @@ std::array<std::uint64_t, 3> Engine::grants() const {
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += context->grants[i].load(std::memory_order_relaxed);
   }
   return sum;
+}
+
+// Without a locked instruction, as grants are counted.
+inline void Engine::count_handle(Context* c, int change) noexcept {
+  if (!table_.shared()) return;  // nobody can take it away
+  if (c == nullptr) {
+    past_handles_ += change;
+  } else {
+    c->handles.store(c->handles.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
+  }
+}
+
+bool Engine::no_handles() const {
+  const std::lock_guard guard(threads_);
+  std::int64_t sum = past_handles_;
+  for (const auto& context : contexts_) sum += context->handles.load(std::memory_order_relaxed);
+  return sum == 0;
 }
 
 // --- owners ----------------------------------------------------------------------------------------------
@@ -354,6 +372,7 @@ spi::Grant Engine::at_once(const spi::Chain& chain) noexcept {
   const std::int64_t fence = table_.take_at_once(chain, record, c.lane);
   if (fence == 0) return {};
   c.free_record = table_.next_free(record);
+  count_handle(&c, 1);
   return granted(c, chain.space, record, fence);
 }
 
@@ -392,7 +411,10 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
     }
     if (progress == Progress::granted) {
       const std::int64_t fence = table_.finish(attempt);
-      if (!table_.lost()) return granted(c, attempt.steps.front().space, attempt.record, fence);
+      if (!table_.lost()) {
+        if (!attempt.extending) count_handle(&c, 1);
+        return granted(c, attempt.steps.front().space, attempt.record, fence);
+      }
     }
     if (table_.lost()) throw lost_table();
     if (progress != Progress::blocked && progress != Progress::late) throw failure(attempt, progress);
@@ -481,14 +503,19 @@ Error Engine::failure(const Attempt& attempt, Progress progress) const {
 }
 
 void Engine::release(const spi::Grant& grant) noexcept {
+  Context* const context = known_context();
+  give_back(grant, context != nullptr ? context->lane : table_.common_lane());
+  count_handle(context, -1);
+}
+
+void Engine::give_back(const spi::Grant& grant, std::uint32_t lane) noexcept {
   const std::uint64_t word = table_.record_state_word(grant_record(grant));
   const auto generation = static_cast<std::uint32_t>(grant.id >> 32);
   if (word != record_word(generation, RecordState::held) && word != record_word(generation, RecordState::broken))
     return;
   if (table_.shared() && table_.lost()) return;  // what is there now is none of ours
   const Index record = grant_record(grant);
-  const Context* const context = known_context();
-  table_.release(record, context != nullptr ? context->lane : table_.common_lane());
+  table_.release(record, lane);
   put_back(record);
 }
 

@@ -40,6 +40,8 @@ class Engine {
   void drop_owner(spi::OwnerId owner) noexcept;
   std::string owner_name(spi::OwnerId owner);
   std::array<std::uint64_t, 3> grants() const;
+  // No handle is left that will be released. The table cannot be asked: it may have been taken away.
+  bool no_handles() const;
 
   const Table& table() const noexcept { return table_; }
   Table& table() noexcept { return table_; }
@@ -52,6 +54,7 @@ class Engine {
     Index free_record = none;        // records of `owner` that this thread released: a stack
     std::vector<Index> idle_owners;  // per_handle: owners with nothing held
     std::array<std::atomic<std::uint64_t>, 3> grants{};
+    std::atomic<std::int64_t> handles{0};  // taken and not released by this thread; below zero if others' were
   };
   friend class Threads;
 
@@ -66,10 +69,12 @@ class Engine {
   };
   Party party(Context& context, spi::OwnerId owner);
   void put_back(Index record) noexcept;
+  void give_back(const spi::Grant& grant, std::uint32_t lane) noexcept;
   std::optional<spi::Grant> run(Context& context, Attempt& attempt, const spi::Request& request);
   Progress advance(Attempt& attempt, bool queue);
   Progress wait(Attempt& attempt, const spi::Request& request);
   void give_up(Attempt& attempt) noexcept;
+  void count_handle(Context* context, int change) noexcept;
   spi::Grant granted(Context& context, Space space, Index record, std::int64_t fence) noexcept;
   Error failure(const Attempt& attempt, Progress progress) const;
   void check_table();
@@ -84,6 +89,7 @@ class Engine {
   mutable std::mutex threads_;  // guards what follows
   std::vector<std::unique_ptr<Context>> contexts_;
   std::array<std::uint64_t, 3> past_grants_{};  // of threads that ended
+  std::atomic<std::int64_t> past_handles_{0};   // and of those that only release
 };
 
 }  // namespace hierlock::engine

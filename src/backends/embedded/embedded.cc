@@ -159,7 +159,9 @@ class Embedded final : public spi::Backend {
   void drop_owner(spi::OwnerId owner) noexcept override { engine_.drop_owner(owner); }
   std::string owner_name(spi::OwnerId owner) override { return engine_.owner_name(owner); }
   std::array<std::uint64_t, 3> grants() const override { return engine_.grants(); }
-  bool idle() const noexcept override { return engine_.table().lost() || engine_.table().nothing_held(); }
+  bool idle() const noexcept override {
+    return engine_.table().lost() ? engine_.no_handles() : engine_.table().nothing_held();
+  }
   Snapshot snapshot() const override;
   std::size_t break_locks(const spi::Plan& plan, std::string_view reason) override {
     if (!engine_.table().shared()) return spi::Backend::break_locks(plan, reason);
@@ -208,7 +210,9 @@ Snapshot Embedded::snapshot() const {
   }
   result.holders.reserve(copy.holders.size());
   for (const auto& h : copy.holders) {
-    result.holders.push_back({party(h.party), h.target, h.mode, h.asked, h.fence, age(h)});
+    // The number that its grant has, for a store that puts this one before its own.
+    const std::uint64_t lock = std::uint64_t{engine::record_generation(table.record_state_word(h.record))} << 32 | h.record;
+    result.holders.push_back({party(h.party), h.target, h.mode, h.asked, lock, h.fence, age(h)});
   }
   std::sort(result.holders.begin(), result.holders.end(), [](const Snapshot::Holder& a, const Snapshot::Holder& b) {
     return std::tie(a.target, a.who.owner, a.fence) < std::tie(b.target, b.who.owner, b.fence);
