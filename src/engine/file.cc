@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -118,30 +119,40 @@ std::uint64_t random_multiplier() noexcept {
   return random | 1;
 }
 
+// In what is left of the first page: whoever writes to a lifeline by mistake hits nothing there.
+void DescriptorMark::put_on(int file) noexcept {
+  constexpr std::uint32_t unused = 61'440;
+  static std::atomic<std::uint32_t> last{0};
+  lseek(file, static_cast<off_t>(Description::bytes + last.fetch_add(8) % unused), SEEK_SET);
+}
+
+DescriptorMark DescriptorMark::of(int file) noexcept {
+  DescriptorMark mark;
+  struct stat status {};
+  if (fstat(file, &status) != 0) return mark;
+  mark.inode_ = status.st_ino;
+  mark.device_ = status.st_dev;
+  mark.position_ = lseek(file, 0, SEEK_CUR);
+  return mark;
+}
+
+bool DescriptorMark::is_on(int file) const noexcept {
+  struct stat status {};
+  return file >= 0 && fstat(file, &status) == 0 && status.st_ino == inode_ && status.st_dev == device_ &&
+         lseek(file, 0, SEEK_CUR) == position_;
+}
+
 TableFile::~TableFile() { close_file(); }
 
 void TableFile::close_file() noexcept {
   if (!unnamed_.empty()) unlink(unnamed_.c_str());
   unnamed_.clear();
-  if (is_ours()) close(file_);
+  if (mark_.is_on(file_)) close(file_);
   file_ = -1;
 }
 
-// Somebody may have closed it, and have opened something else under its number since.
-bool TableFile::is_ours() const noexcept {
-  struct stat status {};
-  return file_ >= 0 && fstat(file_, &status) == 0 && status.st_ino == inode_ && status.st_dev == device_;
-}
-
-void TableFile::remember() noexcept {
-  struct stat status {};
-  if (fstat(file_, &status) != 0) return;
-  inode_ = status.st_ino;
-  device_ = status.st_dev;
-}
-
 void TableFile::close_in_child() noexcept {
-  if (is_ours()) close(file_);
+  if (mark_.is_on(file_)) close(file_);
   file_ = -1;
 }
 
@@ -165,7 +176,8 @@ bool TableFile::open_existing() {
       }
       refuse_system("cannot open the lock table", options_.path, errno);
     }
-    remember();
+    DescriptorMark::put_on(file_);
+    mark_ = DescriptorMark::of(file_);
     check_kind();
     read_description();
     check_rights();
@@ -240,12 +252,9 @@ bool TableFile::replace_after_restart() {
   const auto known = [](const std::uint64_t* id) { return (id[0] | id[1]) != 0; };
   if (!known(now.data()) || !known(description_.boot)) return false;
   if (description_.boot[0] == now[0] && description_.boot[1] == now[1]) return false;
-  if (Processes::anybody_lives(file_)) return false;  // a container that was given a boot id of its own
-  struct flock turn {};
-  turn.l_type = F_WRLCK;
-  turn.l_whence = SEEK_SET;
-  turn.l_len = 1;  // the first byte: nobody locks it for anything else
-  for (int tries = 0; fcntl(file_, F_OFD_SETLK, &turn) != 0; ++tries) {
+  // Nobody uses it from here on: who has opened it and comes too late finds it gone, and opens the next (Table::enter).
+  for (int tries = 0; !Processes::shut(file_); ++tries) {
+    if (!Processes::is_shut(file_)) return false;  // somebody lives: a container was given a boot id of its own
     if (tries == 200) {
       refuse(ErrorKind::unavailable, "somebody else is replacing " + quoted(options_.path) +
                                          " after a restart, and does not come to an end: try again");
@@ -274,7 +283,8 @@ void TableFile::create(std::uint64_t bytes) {
     if (file_ < 0) unnamed_.clear();
   }
   if (file_ < 0) refuse_system("cannot create the lock table", options_.path, errno);
-  remember();
+  DescriptorMark::put_on(file_);
+  mark_ = DescriptorMark::of(file_);
   if (on_network(file_)) {
     refuse(ErrorKind::unsafe_topology,
            quoted(options_.path) +

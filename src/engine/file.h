@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/descriptor.h"
 #include "engine/table_size.h"
 
 namespace hierlock::engine {
@@ -66,14 +67,11 @@ class TableFile {
   void read_description();
   bool replace_after_restart();
   void close_file() noexcept;
-  bool is_ours() const noexcept;
-  void remember() noexcept;
   std::string folder() const;
 
   const FileOptions options_;
   int file_ = -1;
-  ino_t inode_ = 0;
-  dev_t device_ = 0;
+  DescriptorMark mark_;
   std::string unnamed_;  // of a new file on a filesystem without nameless ones: its name so far
   Description description_;
 };

@@ -125,17 +125,20 @@ Index Table::fresh_node() {
   return node == none && late ? too_late : node;
 }
 
-// Looks at the next `steps` nodes in turn and frees the idle ones it meets. True if a stopped process was in the way.
+// Looks at the next `steps` nodes in turn and frees the idle ones it meets. True if a stopped process was in the way:
+// it is met once a stripe, and not at every node.
 bool Table::sweep(std::uint32_t steps) {
+  static_assert(stripe_count == 64);
   const Index end = nodes_end();
   Index hand = header_->sweep_hand.relaxed();
-  bool late = false;
+  std::uint64_t late = 0;  // stripes
   for (std::uint32_t i = 0; i < steps; ++i) {
     hand = hand + 1 < end ? hand + 1 : 1;
-    if (hand < end) late = reuse(hand) == Reuse::late || late;
+    const std::uint64_t stripe = std::uint64_t{1} << stripe_of(hand);
+    if (hand < end && (late & stripe) == 0 && reuse(hand) == Reuse::late) late |= stripe;
   }
   header_->sweep_hand.set(hand);
-  return late;
+  return late != 0;
 }
 
 Table::Reuse Table::reuse(Index index) {

@@ -124,12 +124,13 @@ struct alignas(line) Record {
   Cell<Index> owner;
   Cell<Index> next_of_owner;  // all records of an owner, pushed once and never unlinked: safe to walk at any time
   Cell<Index> next_free;
-  Cell<Index> want;          // the node being taken: written before its word is changed
-  Cell<Index> node;          // one path: the deepest node held
-  Cell<Index> steps;         // many: blocks of steps; then `node` means nothing
-  Cell<Index> note;          // blocks
-  Cell<std::uint32_t> mode;  // one path: the mode `node` is held in
-  Cell<ProcessRef> process;  // its owner's
+  Cell<Index> want;                     // the node being taken: written before its word is changed
+  Cell<Index> node;                     // one path: the deepest node held
+  Cell<Index> steps;                    // many: blocks of steps; then `node` means nothing
+  Cell<Index> note;                     // blocks
+  Cell<std::uint32_t> mode;             // one path: the mode `node` is held in
+  Cell<ProcessRef> process;             // its owner's
+  Cell<std::uint32_t> stayed_stronger;  // counts upgrades that failed and could not be taken back; never reset
 };
 static_assert(sizeof(Record) == line);
 

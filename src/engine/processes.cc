@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 
@@ -48,6 +49,13 @@ std::uint64_t own_namespace() noexcept {
   if (stat("/proc/self/ns/pid", &pid) != 0) return 0;
   if (stat("/proc/self/ns/time", &time) != 0) time.st_ino = 0;  // an older kernel has one only
   return static_cast<std::uint64_t>(pid.st_ino) << 32 ^ static_cast<std::uint64_t>(time.st_ino);
+}
+
+// A /proc that came from another namespace has others under our numbers.
+bool proc_is_own() noexcept {
+  std::array<char, 32> self{};
+  if (readlink("/proc/self", self.data(), self.size() - 1) <= 0) return false;
+  return std::strtol(self.data(), nullptr, 10) == getpid();
 }
 
 struct ProcessLook {
@@ -140,6 +148,7 @@ bool Processes::begin(ProcessSlot* slots, Cell<std::uint32_t>* used, int file, c
   used_ = used;
   file_ = file;
   base_ = reinterpret_cast<std::uintptr_t>(base);
+  self_ = 0;
   know_oneself();
   instead_of = 0;
   for (std::uint32_t index = 1; index < process_count; ++index) {
@@ -176,13 +185,9 @@ bool Processes::take(std::uint32_t index, std::uint64_t word) noexcept {
 }
 
 void Processes::know_oneself() noexcept {
-  struct stat status {};
-  if (fstat(file_, &status) == 0) {
-    inode_ = status.st_ino;
-    device_ = status.st_dev;
-  }
+  mark_ = DescriptorMark::of(file_);
   const ProcessLook self = look_at(getpid());
-  namespace_ = self.there ? own_namespace() : 0;
+  namespace_ = self.there && proc_is_own() ? own_namespace() : 0;
   started_ = self.started;
 }
 
@@ -220,20 +225,20 @@ std::string Processes::command(std::uint32_t index) const {
   return {text.data(), strnlen(text.data(), text.size())};
 }
 
-// Somebody may have closed it, and have opened something else under its number since.
-bool Processes::descriptor_is_ours() const noexcept {
-  struct stat status {};
-  return fstat(file_, &status) == 0 && status.st_ino == inode_ && status.st_dev == device_;
-}
-
 bool Processes::byte_is_mine() const noexcept {
-  return alone() || (descriptor_is_ours() && lock_byte(file_, self_slot()));
+  return alone() || (mark_.is_on(file_) && lock_byte(file_, self_slot()));
 }
 
-bool Processes::anybody_lives(int file) noexcept {
-  struct flock lock = byte_of(0, F_WRLCK);
-  lock.l_len = process_count;
-  return fcntl(file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+bool Processes::shut(int file) noexcept {
+  struct flock all = byte_of(0, F_WRLCK);
+  all.l_len = process_count;
+  return fcntl(file, F_OFD_SETLK, &all) == 0;
+}
+
+// By the byte of slot 0, which no process has.
+bool Processes::is_shut(int file) noexcept {
+  struct flock first = byte_of(0, F_WRLCK);
+  return fcntl(file, F_OFD_GETLK, &first) == 0 && first.l_type != F_UNLCK;
 }
 
 // By its number, which only within one namespace means anything.
@@ -250,7 +255,7 @@ bool Processes::process_gone(const ProcessSlot& slot, bool thorough) const noexc
 Snapshot::Doing Processes::doing(std::uint32_t index) const noexcept {
   const ProcessSlot& other = slot(index);
   if (alone()) return Snapshot::Doing::runs;
-  if (other.orphan.acquire() != 0) return Snapshot::Doing::gone;
+  if (other.orphan.acquire() == ref(index)) return Snapshot::Doing::gone;
   if (namespace_ == 0 || other.pid_namespace.acquire() != namespace_) return Snapshot::Doing::runs;
   if (process_gone(other, true)) return Snapshot::Doing::gone;
   const ProcessLook look = look_at(other.pid.acquire());
@@ -267,7 +272,7 @@ bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
   if (word == live_word(self_)) return false;
   struct flock lock = byte_of(index, F_WRLCK);
   // Before and after: what was asked was the table's file, and not what another thread has opened in its place.
-  if (!descriptor_is_ours() || fcntl(file_, F_OFD_GETLK, &lock) != 0 || !descriptor_is_ours()) return false;
+  if (!mark_.is_on(file_) || fcntl(file_, F_OFD_GETLK, &lock) != 0 || !mark_.is_on(file_)) return false;
   bool gone = lock.l_type == F_UNLCK;
   const bool known = namespace_ != 0 && other.pid_namespace.acquire() == namespace_ && other.pid.acquire() > 0;
   if (known && other.word.ordered() == word) {
@@ -276,8 +281,8 @@ bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
     } else if (process_gone(other, thorough)) {
       if (other.lifeline.acquire() == 0) {
         gone = true;
-      } else if (other.orphan.acquire() == 0 && other.word.ordered() == word) {
-        other.orphan.exchange(1);
+      } else if (other.orphan.acquire() != static_cast<ProcessRef>(word)) {
+        other.orphan.exchange(static_cast<ProcessRef>(word));
       }
     }
   }
@@ -321,7 +326,7 @@ bool Processes::has_table_mapped(const ProcessSlot& slot) const noexcept {
         begin = inode = 0;
         in_begin = true;
       } else if (c == ' ') {
-        found = word == 4 && inode == inode_ && begin == base;
+        found = word == 4 && inode == mark_.inode() && begin == base;
         ++word;
       } else if (word == 0) {
         in_begin = in_begin && digit < 16;

@@ -21,6 +21,7 @@
 #include <hierlock/snapshot.h>
 
 #include "engine/cell.h"
+#include "engine/descriptor.h"
 #include "engine/futex.h"
 
 namespace hierlock::engine {
@@ -47,7 +48,9 @@ struct alignas(64) ProcessSlot {
   Cell<std::uint32_t> lifeline;   // given away: the byte alone decides
   Cell<std::uint32_t> entangled;  // its waiters that may be part of a cycle, or more
   Cell<std::uint32_t> common_lane;
-  Cell<std::uint32_t> orphan;  // gave its lifeline away and is gone: its locks count, it does nothing any more
+  // The process, if it gave its lifeline away and is gone: its locks count, it does nothing any more. By its name,
+  // because whoever found that may write it late, when the slot is another's.
+  Cell<ProcessRef> orphan;
   Cell<std::uint64_t> command[command_words];
 };
 
@@ -67,9 +70,14 @@ class Processes {
 
   bool live(ProcessRef ref) const noexcept { return slots_[slot_of(ref)].word.ordered() == live_word(ref); }
   // It lives, and not only its locks do.
-  bool runs(ProcessRef ref) const noexcept { return live(ref) && slots_[slot_of(ref)].orphan.ordered() == 0; }
+  bool runs(ProcessRef ref) const noexcept { return live(ref) && slots_[slot_of(ref)].orphan.ordered() != ref; }
   bool slot_live(std::uint32_t slot) const noexcept {
     return slots_[slot % process_count].word.ordered() >> 32 == static_cast<std::uint32_t>(ProcessState::live);
+  }
+  // `ref` is the dead process, or an earlier one of its slot: whoever took a dead one's place may have died in turn
+  // before it had collected everything. Never a later one, dead or not: it is collected from the beginning.
+  static bool left_by(ProcessRef dead, ProcessRef ref) noexcept {
+    return slot_of(ref) == slot_of(dead) && ((dead - ref) & process_ref_mask) <= process_ref_mask / 2;
   }
   std::uint32_t used() const noexcept;
   ProcessSlot& slot(std::uint32_t index) const noexcept { return slots_[index % process_count]; }
@@ -87,8 +95,10 @@ class Processes {
   // After everything of the dead process was collected.
   void free_slot(ProcessRef ref) noexcept;
 
-  // Somebody lives who uses the table in this file.
-  static bool anybody_lives(int file) noexcept;
+  // Keeps others from beginning to use the table in this file, until the descriptor is closed. False if somebody uses
+  // it or, as is_shut() tells, has shut it.
+  static bool shut(int file) noexcept;
+  static bool is_shut(int file) noexcept;
 
   // Its byte is still locked by this process: the descriptor was not closed behind our back.
   bool byte_is_mine() const noexcept;
@@ -106,7 +116,6 @@ class Processes {
   void know_oneself() noexcept;
   void introduce(ProcessSlot& slot) const noexcept;
   bool take(std::uint32_t index, std::uint64_t word) noexcept;
-  bool descriptor_is_ours() const noexcept;
   bool process_gone(const ProcessSlot& slot, bool thorough) const noexcept;
   bool has_table_mapped(const ProcessSlot& slot) const noexcept;
 
@@ -115,9 +124,8 @@ class Processes {
   int file_ = -1;
   ProcessRef self_ = 0;
   std::uint64_t namespace_ = 0;  // where process ids and start times mean the same as here; 0: not known
-  std::uint64_t inode_ = 0;      // of the table
-  std::uint64_t device_ = 0;
-  std::uint64_t base_ = 0;  // where this process has mapped it
+  DescriptorMark mark_;          // of the table's file
+  std::uint64_t base_ = 0;       // where this process has mapped it
   std::uint64_t started_ = 0;
 };
 

@@ -92,7 +92,8 @@ bool Table::collect(ProcessRef dead) noexcept {
   return done;
 }
 
-// Of a process whose slot is this one's now.
+// Of a process whose slot is this one's now. What is left, because a stopped process is in the way, is collected when
+// this one is gone, too.
 void Table::collect_all_of(ProcessRef dead) noexcept {
   if (header_->recovery_latch.lock(processes_, join_patience) == Latching::late) return;
   collect_garbage(dead);
@@ -110,7 +111,7 @@ bool Table::collect_garbage(ProcessRef dead) noexcept {
   // One more than were given: somebody may be giving one, and others count in it already.
   const Index tallies = std::min(header_->tallies.next.ordered() + 1, capacity_.tallies);
   for (std::uint32_t lane = 0; lane < lanes_used(); ++lane) {
-    if (header_->lanes[lane].process.ordered() != dead) continue;
+    if (!Processes::left_by(dead, header_->lanes[lane].process.ordered())) continue;
     for (Index t = 0; t < tallies; ++t) {
       Tally& tally = tally_of(lane, t);
       if (tally.intents.relaxed() != 0) tally.intents.set(0);
@@ -138,7 +139,7 @@ bool Table::collect_garbage(ProcessRef dead) noexcept {
   });
   const auto free_chunks = [&](ChunkPool& pool, const Area& area) {
     for (Index chunk = 0; chunk < std::min(pool.next.ordered(), area.chunks); ++chunk) {
-      if (chunk_owner(area, chunk).ordered() == dead) free_chunk(pool, area, chunk);
+      if (Processes::left_by(dead, chunk_owner(area, chunk).ordered())) free_chunk(pool, area, chunk);
     }
   };
   free_chunks(header_->records, at_.records);
@@ -148,10 +149,10 @@ bool Table::collect_garbage(ProcessRef dead) noexcept {
 }
 
 template <class F>
-void Table::each_entry_of(ProcessRef process, const ChunkPool& pool, const Area& area, F f) const {
+void Table::each_entry_of(ProcessRef dead, const ChunkPool& pool, const Area& area, F f) const {
   const Index chunks = std::min(pool.next.ordered(), area.chunks);
   for (Index chunk = 0; chunk < chunks; ++chunk) {
-    if (chunk_owner(area, chunk).ordered() != process) continue;
+    if (!Processes::left_by(dead, chunk_owner(area, chunk).ordered())) continue;
     for (Index i = chunk == 0 ? 1 : 0; i < chunk_size; ++i) f(chunk * chunk_size + i);
   }
 }
@@ -174,7 +175,7 @@ void Table::drop_word(Index index, ProcessRef dead) noexcept {
   std::uint64_t w = node.word.ordered();
   for (;;) {
     const auto holder = static_cast<Index>(w & word::holder);
-    if (holder == none || record_at(holder).process.acquire() != dead) return;
+    if (holder == none || !Processes::left_by(dead, record_at(holder).process.acquire())) return;
     if (node.word.cas(w, w & ~word::holder)) return;
   }
 }
@@ -187,7 +188,7 @@ bool Table::drop_waiters(unsigned s, ProcessRef dead) noexcept {
   if (!latched.taken()) return false;
   for (std::uint32_t i = 0; i < waiters_used(s); ++i) {
     Waiter& w = waiters_of(s)[i];
-    if (w.waiting.acquire() == 0 || w.process.acquire() != dead) continue;
+    if (w.waiting.acquire() == 0 || !Processes::left_by(dead, w.process.acquire())) continue;
     const Index node = w.node.acquire();
     w.waiting.set(0);
     settle(node, wake);
@@ -246,6 +247,7 @@ std::size_t Table::break_locks(std::span<const spi::Step> steps) {
     Record& record = record_at(r);
     std::uint64_t before = record.word.acquire();
     if (record_state(before) != RecordState::held || !live_record(r)) continue;
+    const std::uint32_t stayed_stronger = record.stayed_stronger.acquire();
     held.clear();
     bool asked = false;
     any_hold(record, [&](Index node, Mode mode, bool was_asked) {
@@ -255,11 +257,13 @@ std::size_t Table::break_locks(std::span<const spi::Step> steps) {
     });
     if (!asked) continue;
     // If this succeeds, what was read is what it held: a record leaves `held` by a compare-and-swap only, or, with one
-    // exclusive node, by that node's word; and comes back with another generation if it holds something else. From here
-    // on its owner finds it lost, and gives back only the intentions on ancestors (Table::release).
+    // exclusive node, by that node's word; and comes back with another generation if it holds something else, or
+    // counts that it does. From here on its owner finds it lost, and gives back only the intentions on ancestors
+    // (Table::release).
     if (!record.word.cas(before, record_word(record_generation(before), RecordState::broken))) continue;
-    for (const Held& hold : held) break_hold(r, record_generation(before), hold);
     ++broken;
+    if (record.stayed_stronger.ordered() != stayed_stronger) continue;  // as if this process died here
+    for (const Held& hold : held) break_hold(r, record_generation(before), hold);
   }
   return broken;
 }

@@ -3,12 +3,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <mutex>
 #include <string>
 
 #include <hierlock/error.h>
@@ -38,13 +36,14 @@ std::byte* reserve(std::size_t bytes, int protection, int flags, int file) {
 // Somebody may cut the file short while it is mapped. The kernel's answer to touching what is gone is SIGBUS, so there
 // is a handler: it puts private zeros in the place of the whole table, which then says of itself that it is lost. A
 // signal that is not about a table goes where it went before.
+// Without a mutex: a child that is forked meanwhile would inherit it taken.
 struct Mapped {
+  std::atomic<bool> taken{false};
   std::atomic<std::byte*> base{nullptr};
   std::atomic<std::size_t> size{0};
   std::atomic<std::atomic<bool>*> torn{nullptr};
 };
 std::array<Mapped, 4096> mapped;
-std::mutex mapped_mutex;
 struct sigaction before;
 
 void on_bus_error(int signal, siginfo_t* info, void* context) {
@@ -79,18 +78,15 @@ Region::Region(std::size_t bytes) : size_((bytes + page_size() - 1) / page_size(
 Region::Region(int file, std::size_t bytes)
     : size_((bytes + page_size() - 1) / page_size() * page_size()), file_(file) {
   base_ = reserve(size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file);
-  struct stat status {};
-  if (fstat(file, &status) == 0) {
-    inode_ = status.st_ino;
-    device_ = status.st_dev;
-  }
+  mark_ = DescriptorMark::of(file);
   // Otherwise a dump of a process that crashed would take the gigabytes of zeros with it.
   madvise(base_, size_, MADV_DONTDUMP);
+  // What is mapped keeps the file's locks, as a descriptor does: a child must not hide the death of its parent.
+  madvise(base_, size_, MADV_DONTFORK);
   watch_for_tearing();
 }
 
 void Region::watch_for_tearing() {
-  const std::lock_guard guard(mapped_mutex);
   static const bool installed = [] {
     struct sigaction action {};
     action.sa_sigaction = on_bus_error;
@@ -99,7 +95,7 @@ void Region::watch_for_tearing() {
     return sigaction(SIGBUS, &action, &before) == 0;
   }();
   for (Mapped& m : mapped) {
-    if (!installed || m.base.load() != nullptr) continue;
+    if (!installed || m.taken.exchange(true)) continue;
     m.torn.store(&torn_);
     m.size.store(size_);
     m.base.store(base_);
@@ -109,16 +105,19 @@ void Region::watch_for_tearing() {
   throw Error(ErrorKind::exhausted, "too many lock tables are open in this process: close some");
 }
 
-Region::~Region() {
-  if (in_file()) {
-    const std::lock_guard guard(mapped_mutex);
-    for (Mapped& m : mapped) {
-      if (m.base.load() != base_) continue;
-      m.base.store(nullptr);
-      m.torn.store(nullptr);
-      break;
-    }
+void Region::forget() noexcept {
+  if (!in_file()) return;
+  for (Mapped& m : mapped) {
+    if (m.base.load() != base_) continue;
+    m.base.store(nullptr);
+    m.torn.store(nullptr);
+    m.taken.store(false);
+    return;
   }
+}
+
+Region::~Region() {
+  forget();
   munmap(base_, size_);
 }
 
@@ -129,8 +128,7 @@ bool Region::commit(std::size_t offset, std::size_t bytes) noexcept {
   if (!in_file()) return mprotect(base_ + first, last - first, PROT_READ | PROT_WRITE) == 0;
   // The descriptor may have been closed by others, and its number be that of a file of theirs. And not posix_fallocate,
   // which where the filesystem cannot do it writes to the file instead.
-  struct stat status {};
-  if (fstat(file_, &status) != 0 || status.st_ino != inode_ || status.st_dev != device_) return false;
+  if (!mark_.is_on(file_)) return false;
   int done = 0;
   do {
     done = fallocate(file_, 0, static_cast<off_t>(first), static_cast<off_t>(last - first));

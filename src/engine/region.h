@@ -2,11 +2,11 @@
 // given real memory as they are needed. Private memory of this process, or a sparse file that others map too.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+
+#include "engine/descriptor.h"
 
 namespace hierlock::engine {
 
@@ -30,6 +30,9 @@ class Region {
   // Gives the whole pages inside the range back; they read as zeros afterwards.
   void discard(std::size_t offset, std::size_t bytes) noexcept;
 
+  // In a child after fork(), which does not inherit a file's mapping: another may come to lie there.
+  void forget() noexcept;
+
   // The file became shorter under us: somebody touched what is not there. Private zeros stand in its place.
   bool torn() const noexcept { return torn_.load(std::memory_order_relaxed); }
 
@@ -39,8 +42,7 @@ class Region {
   std::byte* base_ = nullptr;
   std::size_t size_ = 0;
   int file_ = -1;
-  ino_t inode_ = 0;
-  dev_t device_ = 0;
+  DescriptorMark mark_;
   std::atomic<bool> torn_{false};
 };
 

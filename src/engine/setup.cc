@@ -1,5 +1,6 @@
 // Setting a table up: where everything lies, a fresh table, joining one that is there, and leaving it.
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -96,6 +97,45 @@ Table::Table(const Capacity& capacity)
 
 Table::Table(const FileOptions& options) : file_(std::make_unique<TableFile>(options)) {
   patience_ = 10'000'000;
+  ProcessRef instead_of = 0;
+  for (int tries = 0; !enter(options, instead_of); ++tries) {
+    if (tries == 200) {
+      throw Error(ErrorKind::unavailable,
+                  "\"" + options.path + "\" is removed or replaced again and again: try again when that is over");
+    }
+    usleep(10'000);
+  }
+  try {
+    if (instead_of != 0) {
+      collect_all_of(instead_of);
+      recover_now(true);
+    }
+    join();
+  } catch (...) {
+    leave();
+    throw;
+  }
+  recover();
+}
+
+// Becomes one of those who use the table in the file. False if the file was taken away before: then there is a next
+// one.
+bool Table::enter(const FileOptions& options, ProcessRef& instead_of) {
+  open_or_create(options);
+  const bool entered =
+      processes_.begin(header_->processes, &header_->processes_used, file_->descriptor(), region_->base(), instead_of);
+  const bool there = file_->still_there();
+  if (entered && there) return true;
+  if (there && !Processes::is_shut(file_->descriptor())) {
+    throw Error(ErrorKind::exhausted, "\"" + options.path + "\" is used by " + std::to_string(process_count - 1) +
+                                          " processes already: that is as many as can share a table");
+  }
+  if (entered) processes_.leave();
+  region_.reset();
+  return false;
+}
+
+void Table::open_or_create(const FileOptions& options) {
   for (;;) {
     const bool there = file_->open_existing();
     if (!there) file_->create(lay_out(options.capacity).end);
@@ -114,23 +154,6 @@ Table::Table(const FileOptions& options) : file_(std::make_unique<TableFile>(opt
     if (file_->publish()) break;
     region_.reset();
   }
-  ProcessRef instead_of = 0;
-  if (!processes_.begin(header_->processes, &header_->processes_used, file_->descriptor(), region_->base(),
-                        instead_of)) {
-    throw Error(ErrorKind::exhausted, "\"" + options.path + "\" is used by " + std::to_string(process_count - 1) +
-                                          " processes already: that is as many as can share a table");
-  }
-  try {
-    if (instead_of != 0) {
-      collect_all_of(instead_of);
-      recover_now(true);
-    }
-    join();
-  } catch (...) {
-    leave();
-    throw;
-  }
-  recover();
 }
 
 Table::~Table() { leave(); }

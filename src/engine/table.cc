@@ -611,10 +611,10 @@ void Table::tell_queue(Index index) noexcept {
 }
 
 // Undoes an upgrade. False if a stopped process is in the way.
-bool Table::weaken(Index index, Index record, std::uint32_t lane, Mode from, Mode to) noexcept {
+bool Table::weaken(Index index, Index record, std::uint32_t lane, Mode from, Mode to, std::int64_t patience) noexcept {
   Node& node = node_at(index);
   WakeList wake(processes_.reach());
-  const Latched latched(*this, index, false, patience_);
+  const Latched latched(*this, index, false, patience);
   if (!latched.taken()) return false;
   node.word.change_bits(0, word::queued);
   node.word.change_bits(to == Mode::IX ? word::sharing : 0, word::marked | (to == Mode::S ? word::sharing : 0));
@@ -722,6 +722,7 @@ void Table::abandon(Attempt& a) noexcept {
     release(a.record, a.lane);
     return;
   }
+  std::int64_t patience = patience_;  // for all of them together: somebody has a deadline
   for (auto undo = a.undo.rbegin(); undo != a.undo.rend(); ++undo) {
     Cell<std::uint64_t>* const place = find_step(a.record, undo->node);
     if (place == nullptr) continue;  // damaged
@@ -729,8 +730,10 @@ void Table::abandon(Attempt& a) noexcept {
     if (undo->before) {
       place->set(make_step(undo->node, *undo->before, undo->asked_before));
       // A stopped process in the way: then it stays stronger than it need be until it is released.
-      if (*undo->before != now && !weaken(undo->node, a.record, a.lane, now, *undo->before)) {
+      if (*undo->before != now && !weaken(undo->node, a.record, a.lane, now, *undo->before, patience)) {
         place->set(make_step(undo->node, now, undo->asked_before));
+        record_at(a.record).stayed_stronger.add(1);
+        patience = 0;
       }
     } else {
       give_back(undo->node, a.record, now, a.lane);
@@ -933,7 +936,8 @@ Cell<std::uint64_t>* Table::find_step(Index record, Index node) const noexcept {
 
 // --- handing over ----------------------------------------------------------------------------------------
 
-// Under all latches: everything `from` holds is `to`'s.
+// Under all latches: everything `from` holds is `to`'s, which is not `held` before the caller says so: until then it
+// may be taken back, and must not be broken.
 void Table::move_record(Index from, Index to) noexcept {
   Record& a = record_at(from);
   Record& b = record_at(to);
@@ -952,7 +956,7 @@ void Table::move_record(Index from, Index to) noexcept {
   a.node.set(none);
   a.steps.set(none);
   a.note.set(none);
-  b.word.set(record_word(record_generation(b.word.relaxed()) + 1, RecordState::held));
+  b.word.set(record_word(record_generation(b.word.relaxed()) + 1, RecordState::taking));
   a.word.set(record_word(record_generation(a.word.relaxed()), RecordState::free));
 }
 
@@ -992,6 +996,7 @@ Progress Table::give(Index record, Index to, std::string& cycle) {
     take_back();
     return Progress::deadlock;
   }
+  record_at(to).word.set(record_word(record_generation(record_at(to).word.relaxed()), RecordState::held));
   for (unsigned s = 0; waiting != none && s < stripe_count; ++s) {
     each_waiter(s, [&](Waiter& w) {  // what it holds now may let it pass a queue
       if (w.owner.relaxed() == owner) tell(waiter_index(w));

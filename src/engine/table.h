@@ -138,7 +138,9 @@ class Table {
   std::int64_t last_look() const noexcept { return last_look_.load(std::memory_order_relaxed); }
   // In a child after fork(): the parent's death must be seen.
   void close_in_child() noexcept {
-    if (file_) file_->close_in_child();
+    if (!file_) return;
+    file_->close_in_child();
+    region_->forget();
   }
   int lifeline() noexcept;
   // Takes away every lock that was asked for with this target. How many.
@@ -351,6 +353,8 @@ class Table {
   bool give_tally(Node& node);
 
   // --- setting up (setup.cc), recovery (recovery.cc) ---
+  bool enter(const FileOptions& options, ProcessRef& instead_of);
+  void open_or_create(const FileOptions& options);
   void find_parts() noexcept;
   void initialise();
   void join();
@@ -362,9 +366,9 @@ class Table {
   void drop_words(const Record& record, ProcessRef dead) noexcept;
   void drop_word(Index node, ProcessRef dead) noexcept;
   bool drop_waiters(unsigned stripe, ProcessRef dead) noexcept;
-  // Calls f(entry) for every entry of the chunks of one kind that a process has.
+  // Calls f(entry) for every entry of the chunks of one kind that a dead process has.
   template <class F>
-  void each_entry_of(ProcessRef process, const ChunkPool& pool, const Area& area, F f) const;
+  void each_entry_of(ProcessRef dead, const ChunkPool& pool, const Area& area, F f) const;
   bool live_record(Index record) const noexcept { return processes_.live(record_at(record).process.acquire()); }
   bool anybody_entangled() const noexcept;
   Cell<std::uint32_t>& own_entangled() const noexcept { return processes_.slot(processes_.self_slot()).entangled; }
@@ -414,7 +418,7 @@ class Table {
   Progress wait_or_refuse(Attempt& attempt, Index node, Mode mode, bool all, Again& again);
   Progress apply(Attempt& attempt, Index node, Mode mode, std::optional<Mode> own);
   void give_back(Index node, Index record, Mode mode, std::uint32_t lane) noexcept;
-  bool weaken(Index node, Index record, std::uint32_t lane, Mode from, Mode to) noexcept;
+  bool weaken(Index node, Index record, std::uint32_t lane, Mode from, Mode to, std::int64_t patience) noexcept;
   void settle(Index node, WakeList& wake) noexcept;
   bool tell_slots(Index node, WakeList& wake) noexcept;
   bool tell_modes(Index node, WakeList& wake) noexcept;

@@ -1,6 +1,7 @@
 #include "stage.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,6 +93,20 @@ void Victim::wait_until_ready() {
   char byte = 0;
   while (read(from_, &byte, 1) < 0 && errno == EINTR) {
   }
+}
+
+bool Victim::says_ready() {
+  pollfd news{from_, POLLIN, 0};
+  return poll(&news, 1, 0) > 0;
+}
+
+bool Victim::rests_before_ready() {
+  while (!says_ready()) {
+    if (at_rest()) return true;
+    std::this_thread::yield();
+  }
+  wait_until_ready();
+  return at_rest();
 }
 
 void Victim::go() {

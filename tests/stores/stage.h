@@ -73,7 +73,9 @@ class Victim {
   Victim(const Victim&) = delete;
   Victim& operator=(const Victim&) = delete;
 
-  void wait_until_ready();  // or dead
+  void wait_until_ready();    // or dead
+  bool rests_before_ready();  // ended or stopped; or else ready
+  bool says_ready();          // without waiting, and then wait_until_ready() does not either
   void go();
 
   enum class State { running, stopped, killed, finished, failed };

@@ -1,0 +1,375 @@
+// Moments: what others do while a process is stopped at a certain store, or is killed there, and goes on later.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <future>
+#include <thread>
+
+#include <hierlock/error.h>
+
+#include "hook.h"
+#include "stage.h"
+
+namespace hierlock::stores {
+namespace {
+
+using engine::Capacity;
+using engine::Engine;
+
+void wait_for_waiters(Engine& engine, std::size_t count) {
+  const Clock::time_point deadline = Clock::now() + patience;
+  while (engine.table().copy().waiters.size() < count) {
+    if (Clock::now() > deadline) throw std::runtime_error("they do not wait");
+    std::this_thread::yield();
+  }
+}
+
+// Somebody has the latches of all stripes, as one who hands a lock over does, and stops in the middle of it.
+void hold_all_stripes(Stage& stage, const Cue& cue) {
+  Engine* const engine = stage.open_for_good();
+  const spi::OwnerId here = engine->make_owner("here");
+  const spi::OwnerId there = engine->make_owner("there");
+  auto lock = *ask(*engine, {Target("stripes")}, 1s, here);
+  long stores = 0;
+  for (const spi::OwnerId to : {there, here, there, here}) {
+    arm(1'000'000, SIGSTOP);
+    lock = engine->give(lock, to);
+    stores = disarm();
+  }
+  cue.ready();
+  arm(stores / 2, SIGSTOP);
+  lock = engine->give(lock, there);
+  disarm();
+  engine->release(lock);
+}
+
+// --- breaking ----------------------------------------------------------------------------------------------
+
+// Handing over is taken back when it would close a cycle: the lock is then as good as before.
+void hand_over_into_a_cycle(Stage& stage, const Cue& cue) {
+  Engine* const engine = stage.open_for_good();
+  const spi::OwnerId first = engine->make_owner("first");
+  const spi::OwnerId second = engine->make_owner("second");
+  const spi::OwnerId third = engine->make_owner("third");
+  const auto lock = ask(*engine, {hierlock::shared("u1")}, 1s, first);
+  static_cast<void>(ask(*engine, {Target("u2")}, 1s, third));
+  new std::thread([=] { static_cast<void>(ask(*engine, {Target("u1")}, patience, third)); });
+  new std::thread([=] { static_cast<void>(ask(*engine, {Target("u2")}, patience, second)); });
+  wait_for_waiters(*engine, 2);
+  cue.arm();
+  try {
+    static_cast<void>(engine->give(*lock, second));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::deadlock && error.kind() != ErrorKind::lost) throw;
+  }
+  disarm();
+  const bool held = engine->held(*lock);
+  cue.ready();
+  _exit(held ? 0 : 1);
+}
+
+TEST(Moment, a_lock_broken_while_it_is_handed_over_is_broken_or_held_but_not_both) {  // B2, B4
+  for (long n = 1;; ++n) {
+    SCOPED_TRACE("at store " + std::to_string(n));
+    Stage stage;
+    Victim giver(stage, hand_over_into_a_cycle, n, SIGSTOP);
+    const bool stopped = giver.rests_before_ready();
+    std::size_t broken = 0;
+    if (stopped) {
+      broken = stage.engine().break_locks(spi::Plan(hierlock::shared("u1")), "a test");
+      giver.resume();
+      giver.wait_until_ready();
+    }
+    giver.go();
+    EXPECT_EQ(giver.wait() == Victim::State::finished, broken == 0) << "whether it is held";
+    if (!stopped || HasFailure()) break;
+  }
+}
+
+// An upgrade that failed is taken back, but not if a stopped process is in the way: then the lock stays stronger than
+// it was. Whoever is about to break it must not go by what it was.
+TEST(Moment, a_lock_that_stays_stronger_is_not_broken_as_what_it_was) {  // B2
+  Stage stage;
+  Engine& engine = stage.engine();
+  const std::vector<Target> both{Target("u1"), Target("u2")};
+  const spi::Plan plan{std::span<const Target>(both)};
+  const std::string first(plan.steps().front().segment);
+  const std::string second(plan.steps().back().segment);
+  const auto other = stage.open();
+  static_cast<void>(ask(*other, {Target(second)}, 1s));
+  const auto lock = ask(engine, {hierlock::shared(first)}, 1s);
+  Victim holder(stage, hold_all_stripes, 0, SIGSTOP);
+  holder.wait_until_ready();
+  Victim breaker(
+      stage,
+      [&](Stage& s, const Cue& cue) {
+        Engine* const own = s.open_for_good();
+        cue.arm();
+        static_cast<void>(own->break_locks(spi::Plan(hierlock::shared(first)), "a test"));
+      },
+      2, SIGSTOP);  // it has looked at the lock, and is about to change its word
+  ASSERT_EQ(breaker.wait(), Victim::State::stopped);
+  auto extending = std::async(std::launch::async,
+                              [&] { return engine.extend(*lock, {.plan = plan, .deadline = Clock::now() + 200ms}); });
+  wait_for_waiters(*other, 1);
+  holder.go();
+  ASSERT_EQ(holder.wait(), Victim::State::stopped);
+  EXPECT_FALSE(extending.get());
+  holder.resume();
+  ASSERT_EQ(holder.wait(), Victim::State::finished);
+  breaker.resume();
+  ASSERT_EQ(breaker.wait(), Victim::State::finished);
+  EXPECT_FALSE(engine.held(*lock)) << "it was broken";
+  engine.release(*lock);
+  const auto reads = ask(*other, {hierlock::shared(first)}, patience);
+  ASSERT_TRUE(reads);
+  EXPECT_FALSE(ask(engine, {Target(first)}, 0s)) << "two hold it";
+}
+
+// --- orphans -----------------------------------------------------------------------------------------------
+
+// A process that gave its lifeline away and ended. `cue.ready()` is its child's, which keeps the locks until it goes.
+void leave_an_orphan(Stage& stage, const Cue& cue) {
+  Engine* const engine = stage.open_for_good();
+  static_cast<void>(ask(*engine, {Target("orphaned")}, 1s));
+  const int lifeline = dup(engine->lifeline());
+  if (lifeline < 0) throw std::runtime_error("no lifeline");
+  const pid_t parent = getpid();
+  if (fork() != 0) ::kill(getpid(), SIGKILL);
+  while (getppid() == parent) std::this_thread::yield();
+  cue.ready();
+  _exit(0);
+}
+
+TEST(Moment, who_finds_an_orphan_late_does_not_take_the_next_process_of_its_place_for_one) {  // B1, B5
+  for (long n = 1;; ++n) {
+    SCOPED_TRACE("at store " + std::to_string(n));
+    Stage stage;
+    // So that u1 can only be had under its latch.
+    stage.engine().release(*ask(stage.engine(), {hierlock::shared("u1")}, 1s));
+    Victim finder(
+        stage,
+        [](Stage& s, const Cue& cue) {
+          Engine* const engine = s.open_for_good();
+          cue.ready();
+          cue.arm();
+          engine->table().recover_now(true);
+        },
+        1, SIGSTOP);
+    finder.wait_until_ready();
+    auto orphan = std::make_unique<Victim>(stage, leave_an_orphan, 0, SIGKILL);
+    orphan->wait_until_ready();
+    ASSERT_EQ(orphan->wait(), Victim::State::killed);
+    finder.go();
+    ASSERT_EQ(finder.wait(), Victim::State::stopped) << "it found no orphan";
+    ASSERT_FALSE(ask(stage.engine(), {Target("orphaned")}, 0s)) << "the orphan keeps its lock";
+    orphan->go();
+    ASSERT_TRUE(ask(stage.engine(), {Target("orphaned")}, patience)) << "until it ends";
+    const Clock::time_point deadline = Clock::now() + patience;
+    while (stage.engine().table().processes() > 2) {
+      ASSERT_LT(Clock::now(), deadline);
+      stage.engine().table().recover_now(true);
+    }
+    Victim next(
+        stage,
+        [](Stage& s, const Cue& cue) {
+          Engine* const engine = s.open_for_good();
+          cue.ready();
+          cue.arm();
+          const auto lock = ask(*engine, {Target("u1")}, patience);
+          disarm();
+          cue.ready();
+          engine->release(*lock);
+        },
+        n, SIGSTOP);
+    next.wait_until_ready();
+    finder.resume();
+    ASSERT_EQ(finder.wait(), Victim::State::finished);
+    next.go();
+    const bool stopped = next.rests_before_ready();
+    // Whatever it was doing: who shares u1 now keeps it out, or is kept out.
+    const auto mine = ask(stage.engine(), {hierlock::shared("u1")}, 30ms);
+    if (stopped) {
+      next.resume();
+      if (mine) {
+        const Clock::time_point by_now = Clock::now() + patience;
+        while (stage.engine().table().copy().waiters.empty() && !next.says_ready() && Clock::now() < by_now) {
+        }
+        EXPECT_FALSE(next.says_ready()) << "two hold it";
+        EXPECT_LT(Clock::now(), by_now) << "it waits, and is not in the queue";
+        stage.engine().release(*mine);
+      }
+      next.wait_until_ready();
+    }
+    next.go();
+    EXPECT_EQ(next.wait(), Victim::State::finished);
+    if (!stopped || HasFailure()) break;
+  }
+}
+
+TEST(Moment, an_orphan_that_was_killed_at_any_store_keeps_no_latch) {  // B5
+  for (long n = 1;; ++n) {
+    SCOPED_TRACE("at store " + std::to_string(n));
+    Stage stage;
+    Victim orphan(
+        stage,
+        [](Stage& s, const Cue& cue) {
+          Engine* const engine = s.open_for_good();
+          if (dup(engine->lifeline()) < 0) throw std::runtime_error("no lifeline");
+          if (fork() == 0) {
+            cue.ready();
+            _exit(0);
+          }
+          cue.arm();
+          static_cast<void>(ask(*engine, {hierlock::shared("u1/a1")}, 1s));
+          disarm();
+          ::kill(getpid(), SIGTERM);
+        },
+        n, SIGKILL);
+    orphan.wait_until_ready();
+    const Victim::State end = orphan.wait();
+    // The same ancestor, under the same latch; and a node that is new.
+    for (const Target& target : {hierlock::shared("u1/a2"), named("new")}) {
+      const auto lock = ask(stage.engine(), {target}, patience / 4);
+      ASSERT_TRUE(lock) << target.str();
+      stage.engine().release(*lock);
+    }
+    EXPECT_EQ(stage.engine().table().processes(), 2u) << "it keeps what it has";
+    orphan.go();
+    EXPECT_TRUE(ask(stage.engine(), {Target("u1")}, patience));
+    EXPECT_EQ(stage.verify(), "");
+    if (end != Victim::State::killed || HasFailure()) break;
+  }
+}
+
+// --- no place left -----------------------------------------------------------------------------------------
+
+TEST(Moment, places_taken_over_while_nobody_can_collect_leave_nothing_behind) {  // B5
+  Stage stage(Capacity::for_locks(2000, 2048));
+  Victim holder(stage, hold_all_stripes, 0, SIGSTOP);
+  holder.wait_until_ready();
+  holder.go();
+  ASSERT_EQ(holder.wait(), Victim::State::stopped);
+  constexpr std::uint32_t more_than_there_are = engine::process_count + 40;
+  for (std::uint32_t i = 0; i < more_than_there_are; ++i) ASSERT_NO_THROW(stage.open());
+  holder.resume();
+  ASSERT_EQ(holder.wait(), Victim::State::finished);
+  EXPECT_EQ(stage.verify(), "");
+}
+
+TEST(Moment, who_is_killed_on_its_way_into_a_dead_ones_place_leaves_nothing_behind) {  // B5
+  Stage stage(Capacity::for_locks(2000, 2048));
+  {
+    std::vector<std::unique_ptr<Engine>> all;
+    for (std::uint32_t i = 2; i < engine::process_count; ++i) all.push_back(stage.open());
+  }
+  const auto places = stage.engine().table().processes();
+  ASSERT_EQ(places, engine::process_count - 1) << "somebody was collected: the test is void";
+  for (long n = 1;; ++n) {
+    Victim victim(
+        stage,
+        [](Stage& s, const Cue& cue) {
+          cue.arm();
+          static_cast<void>(s.open_for_good());
+        },
+        n, SIGKILL);
+    // The first that comes far enough to collect others ends it: then there are free places.
+    if (victim.wait() == Victim::State::finished || stage.engine().table().processes() != places) break;
+    ASSERT_LT(n, 100'000);
+  }
+  EXPECT_EQ(stage.verify(), "");
+}
+
+// --- deadlines ---------------------------------------------------------------------------------------------
+
+// How much later than asked may be: the machine has others to run.
+constexpr auto tolerance = 500ms;
+
+TEST(Moment, deadlines_are_kept_though_somebody_has_stopped_with_all_stripes_and_many_are_dead) {  // B5
+  constexpr int many = 800;
+  Stage stage(Capacity::for_locks(2000, 2048));
+  Victim holder(stage, hold_all_stripes, 0, SIGSTOP);
+  holder.wait_until_ready();
+  Victim dead(
+      stage,
+      [](Stage& s, const Cue& cue) {
+        for (int i = 0; i < many; ++i) static_cast<void>(ask(*s.open_for_good(), {hierlock::shared("u1")}, 1s));
+        cue.ready();
+        ::kill(getpid(), SIGKILL);
+      },
+      0, SIGKILL);
+  dead.wait_until_ready();
+  holder.go();
+  ASSERT_EQ(holder.wait(), Victim::State::stopped);
+  dead.go();
+  ASSERT_EQ(dead.wait(), Victim::State::killed);
+  for (const auto timeout : {1ms, 40ms, 300ms}) {
+    const Clock::time_point begin = Clock::now();
+    EXPECT_FALSE(ask(stage.engine(), {Target("u1")}, timeout)) << "nobody can decide";
+    EXPECT_LT(Clock::now() - begin, timeout + tolerance);
+  }
+  holder.resume();
+  ASSERT_EQ(holder.wait(), Victim::State::finished);
+  EXPECT_TRUE(ask(stage.engine(), {Target("u1")}, patience));
+}
+
+TEST(Moment, taking_back_many_upgrades_does_not_wait_for_a_stopped_process_again_and_again) {  // B5
+  constexpr int many = 200;
+  Stage stage;
+  Engine& engine = stage.engine();
+  std::vector<Target> shared_ones;
+  std::vector<Target> wanted;
+  for (int i = 0; i < many; ++i) {
+    shared_ones.push_back(hierlock::shared("u" + std::to_string(i)));
+    wanted.push_back(Target("u" + std::to_string(i)));
+  }
+  const auto lock = ask(engine, shared_ones, 1s);
+  const spi::Plan plan{std::span<const Target>(wanted)};
+  const auto other = stage.open();
+  static_cast<void>(ask(*other, {hierlock::shared(std::string(plan.steps().back().segment))}, 1s));
+  Victim holder(stage, hold_all_stripes, 0, SIGSTOP);
+  holder.wait_until_ready();
+  const Clock::time_point deadline = Clock::now() + 300ms;
+  auto extending =
+      std::async(std::launch::async, [&] { return engine.extend(*lock, {.plan = plan, .deadline = deadline}); });
+  wait_for_waiters(*other, 1);
+  holder.go();
+  ASSERT_EQ(holder.wait(), Victim::State::stopped);
+  EXPECT_FALSE(extending.get());
+  EXPECT_LT(Clock::now(), deadline + tolerance);
+  holder.resume();
+  ASSERT_EQ(holder.wait(), Victim::State::finished);
+  EXPECT_TRUE(engine.held(*lock));
+  engine.release(*lock);
+  EXPECT_EQ(engine.table().check(), "");
+}
+
+TEST(Moment, a_full_table_meets_a_stopped_process_once_a_stripe_and_not_at_every_node) {  // B5
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  constexpr std::uint32_t nodes = 20'032;
+#else
+  constexpr std::uint32_t nodes = 1'000'000;
+#endif
+  Capacity capacity = Capacity::for_locks(2000, 16);
+  capacity.nodes = capacity.idle_nodes = nodes;
+  Stage stage(capacity);
+  Engine& engine = stage.engine();
+  Victim holder(stage, hold_all_stripes, 0, SIGSTOP);
+  holder.wait_until_ready();
+  // One is nobody, one the other's.
+  for (std::uint32_t i = 2; i < nodes; ++i) engine.release(*ask(engine, {named(std::to_string(i))}, 1s));
+  holder.go();
+  ASSERT_EQ(holder.wait(), Victim::State::stopped);
+  constexpr auto timeout = 50ms;
+  const Clock::time_point begin = Clock::now();
+  EXPECT_FALSE(ask(engine, {named("one more")}, timeout)) << "there was a node left: the test is void";
+  EXPECT_LT(Clock::now() - begin, timeout + tolerance);
+  holder.resume();
+  ASSERT_EQ(holder.wait(), Victim::State::finished);
+  EXPECT_TRUE(ask(engine, {named("one more")}, patience));
+}
+
+}  // namespace
+}  // namespace hierlock::stores
