@@ -44,6 +44,14 @@ std::string how_it_ended(int status) {
   return "exited with " + std::to_string(WEXITSTATUS(status));
 }
 
+// For the children of this thread, which can start no threads any more.
+void enter_namespace_of(pid_t process) {
+  const int there = ::open(("/proc/" + std::to_string(process) + "/ns/pid").c_str(), O_RDONLY | O_CLOEXEC);
+  const bool entered = there >= 0 && ::setns(there, CLONE_NEWPID) == 0;
+  ::close(there);
+  if (!entered) throw failed("setns");
+}
+
 // In the new process, which has one thread of many: system calls only, and past the sanitizers, which have locks.
 [[noreturn]] void become(const char* program, char* const* arguments, int input, int output,
                          const ProcessParty::How& how) {
@@ -86,10 +94,16 @@ void ProcessParty::start(const std::string& url, const How& how) {
     clone.set_tid = reinterpret_cast<std::uintptr_t>(&how.pid);
     clone.set_tid_size = 1;
   }
-  const long child = ::syscall(SYS_clone3, &clone, sizeof clone);
-  if (child < 0) throw failed("clone3");
-  if (child == 0) become(program.c_str(), arguments.data(), orders.read_end, answers.write_end, how);
-  pid_ = static_cast<pid_t>(child);
+  const auto bear = [&] {
+    const long child = ::syscall(SYS_clone3, &clone, sizeof clone);
+    if (child < 0) throw failed("clone3");
+    if (child == 0) become(program.c_str(), arguments.data(), orders.read_end, answers.write_end, how);
+    return static_cast<pid_t>(child);
+  };
+  pid_ = how.beside == 0 ? bear() : std::async(std::launch::async, [&] {
+                                      enter_namespace_of(how.beside);
+                                      return bear();
+                                    }).get();
   orders_ = std::exchange(orders.write_end, -1);
   answers_ = std::exchange(answers.read_end, -1);
 }

@@ -24,6 +24,7 @@ class ProcessParty final : public Party {
     pid_t pid = 0;                   // exactly this number; EEXIST if it is taken
     bool own_pid_namespace = false;  // it is number 1 there
     bool own_proc = false;           // and its /proc shows that namespace, instead of the one it came from
+    pid_t beside = 0;                // it lives in the namespace of this process, where `pid` is its number
   };
 
   // Starts the process and waits until it has opened the store; if it could not, throws the Error that it met.

@@ -1,6 +1,10 @@
 #include "faults.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -63,6 +67,26 @@ bool alive(pid_t pid) {
   const std::size_t name_end = text.rfind(')');  // the name itself may contain anything
   return name_end != std::string::npos && name_end + 2 < text.size() && text[name_end + 2] != 'Z' &&
          text[name_end + 2] != 'X';
+}
+
+std::vector<int> descriptors_of(const std::string& file) {
+  std::vector<int> numbers;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // that of the listing itself
+    if (std::filesystem::read_symlink(entry.path(), gone) == file)
+      numbers.push_back(std::stoi(entry.path().filename()));
+  }
+  return numbers;
+}
+
+bool see_another_start_of_the_machine(const std::string& folder) {
+  const std::string other = folder + "/boot_id." + std::to_string(::getpid());
+  std::ofstream(other) << "01234567-89ab-cdef-0123-456789abcdef\n";
+  const bool fine = ::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                    ::mount(other.c_str(), "/proc/sys/kernel/random/boot_id", nullptr, MS_BIND, nullptr) == 0;
+  std::error_code ignored;
+  std::filesystem::remove(other, ignored);
+  return fine;
 }
 
 std::mt19937 random_numbers(std::string& seed) {

@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "process_party.h"
 #include "shm_table.h"
@@ -56,6 +57,12 @@ class Faults : public Conformance {
 int reap(pid_t child);
 // It runs, or is stopped: it may still be there for its parent to reap, but that is not alive.
 bool alive(pid_t pid);
+
+// The numbers under which this process has the file open.
+std::vector<int> descriptors_of(const std::string& file);
+// From here on this process sees another start of the machine than others do, as some containers are made to. Needs
+// rights that root has; false without.
+bool see_another_start_of_the_machine(const std::string& folder);
 
 // Random numbers of a test. HIERLOCK_SEED repeats them, as far as processes allow.
 std::mt19937 random_numbers(std::string& seed);

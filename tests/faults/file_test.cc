@@ -310,6 +310,26 @@ TEST_F(File, of_before_the_machines_last_start_is_begun_anew) {
   EXPECT_EQ(names(), std::vector<std::string>{"table"});
 }
 
+TEST_F(File, of_another_start_of_the_machine_is_shared_while_somebody_lives) {  // B1
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can show another start of the machine";
+  Locker locker = open(url());
+  std::optional<Lock> lock = locker.acquire("u1");
+  const Seen before(path());
+  const auto there = [&](bool held) {
+    return in_forked_child([&](Complaints& child) {
+      child.unless(see_another_start_of_the_machine(folder()), "cannot see another start");
+      Locker own = open(url());
+      child.unless(own.try_acquire("u1").has_value() != held, held ? "two hold it" : "it is not free");
+      child.unless(own.try_acquire("u2").has_value(), "it does not work");
+    });
+  };
+  EXPECT_EQ(there(true), "");
+  EXPECT_EQ(Seen(path()).info.st_ino, before.info.st_ino) << "the table was replaced under its user";
+  EXPECT_TRUE(lock->held());
+  lock.reset();
+  EXPECT_EQ(there(false), "");
+}
+
 // --- rights ------------------------------------------------------------------------------------------------
 
 TEST_F(File, of_another_owner_is_denied) {
@@ -680,6 +700,22 @@ TEST_F(Race, of_more_than_there_is_room_for_is_exhausted_and_recovers) {
   all.erase(all.begin() + 1, all.end());
   Locker next = open(url());
   EXPECT_TRUE(next.try_acquire("u1").has_value());
+}
+
+// Each kind takes a table that nobody uses for one of before a restart, and replaces it.
+TEST_F(Race, of_openers_that_see_different_starts_of_the_machine_keeps_exclusion) {  // B1
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can show another start of the machine";
+  constexpr int crowd = 2, visits = 10'000 / slowness;
+  const std::vector<int> ends = race(crowd, [&](int i) {
+    if (i % 2 == 0 && !see_another_start_of_the_machine(folder())) throw std::runtime_error("cannot see another start");
+    for (int v = 0; v < visits; ++v) {
+      Locker locker = open(url());
+      visit(locker, arena());
+    }
+  });
+  EXPECT_EQ(ends, std::vector<int>(crowd, 0));
+  EXPECT_EQ(arena().visits, crowd * visits);
+  EXPECT_EQ(arena().met, 0);
 }
 
 TEST_F(Race, of_openers_and_closers_keeps_exclusion) {

@@ -157,6 +157,19 @@ TEST_P(ForkFaults, the_death_of_a_parent_is_noticed_while_a_program_it_started_l
   the_death_of_a_parent_is_noticed_while_its_child_lives(Birth::fork_and_exec);
 }
 
+// Where process numbers say nothing the kernel alone can tell, and what a child inherits must not keep it from that.
+TEST_P(ForkFaults, the_death_of_a_parent_is_noticed_in_another_namespace_too) {  // B5
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make a namespace";
+  Family family((locker(), table().url()), Birth::fork);
+  ProcessParty& waiter = process("waiter", {.own_pid_namespace = true, .own_proc = true});
+  refused(waiter.acquire("u1/a1", {.timeout = death_bound}), ErrorKind::timeout);
+  Pending asked = waiter.acquire("u1/a1", {.timeout = patience / 4});
+  blocked(asked, "u1/a1");
+  granted_after(asked, [&] { family.kill_parent(); });
+  granted(asked);
+  EXPECT_TRUE(family.child_lives());
+}
+
 TEST_P(ForkFaults, what_the_child_took_itself_outlives_its_parent) {  // B5, B6
   for (const Birth birth : {Birth::fork, Birth::bare_clone}) {
     SCOPED_TRACE(birth == Birth::fork ? "fork" : "clone");
@@ -213,6 +226,44 @@ TEST_P(ForkFaults, the_number_of_a_dead_parent_that_is_used_again_hides_nothing)
   granted_after(asked, [&] { process("waiter").go_on(); });
   granted(asked);
   EXPECT_TRUE(family.child_lives());
+}
+
+// What `hierlock exec` does for its command.
+TEST_P(ForkFaults, who_has_the_lifeline_of_a_killed_process_keeps_its_locks_and_gives_them_back_at_its_end) {  // B5
+  const std::string url = (locker(), table().url());
+  int report[2], leash[2];
+  ASSERT_EQ(::pipe2(report, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(leash, O_CLOEXEC), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    ::close(leash[1]);
+    Locker own = open(url);
+    const Lock held = own.acquire("u1/a1"), read = own.acquire(shared("u2"));
+    if (::dup(own.lifeline()) < 0) ::_exit(1);
+    if (::fork() == 0) {
+      char nothing = 0;
+      (void)!::write(report[1], "h", 1);
+      (void)!::read(leash[0], &nothing, 1);
+      ::_exit(0);
+    }
+    for (;;) ::pause();
+  }
+  ::close(report[1]);
+  ::close(leash[0]);
+  char holds = 0;
+  EXPECT_EQ(::read(report[0], &holds, 1), 1);
+  ::close(report[0]);
+  Party &waiter = party("waiter"), &other = party("other");
+  Pending asked = waiter.acquire_all({"u1", "u2"});
+  blocked(asked);
+  ::kill(parent, SIGKILL);
+  reap(parent);
+  refused(other.acquire("u1/a1", {.timeout = death_bound * 2}), ErrorKind::timeout);
+  refused(other.try_acquire("u2/a1"), ErrorKind::busy);
+  granted(other.acquire("u3/a1", {.timeout = patience}));
+  blocked(asked);
+  granted_after(asked, [&] { ::close(leash[1]); });
+  granted(asked);
 }
 
 // A program that starts itself anew keeps its number and the time it began; what it held, it does not hold any more.

@@ -1,4 +1,5 @@
 // Killed: a holder or a waiter that dies is out of the way, whatever it was doing (B5).
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -224,6 +225,41 @@ TEST_P(Killed, more_deaths_than_there_are_places_leave_room_for_the_living) {  /
   }
   EXPECT_TRUE(mine.held());
   EXPECT_TRUE(locker().try_acquire({"u1", "u2", "u3"}, patience).has_value()) << state();
+}
+
+TEST_P(Killed, a_table_whose_users_all_die_at_once_is_opened_again) {  // B5
+  const std::string url = (locker(), table().url());
+  start_again();
+  for (const int crowd : slowness == 1 ? std::vector<int>{512, 1023} : std::vector<int>{64}) {
+    SCOPED_TRACE(std::to_string(crowd) + " processes");
+    int ready[2];
+    ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+    std::vector<pid_t> children;
+    for (int i = 0; i < crowd; ++i) {
+      children.push_back(::fork());
+      if (children.back() != 0) continue;
+      Locker own = open(url);
+      const Lock lock = own.acquire("u1/a" + std::to_string(i)), read = own.acquire(shared("u2"));
+      (void)!::write(ready[1], "h", 1);
+      for (;;) ::pause();
+    }
+    ::close(ready[1]);
+    char holds = 0;
+    for (int i = 0; i < crowd; ++i) EXPECT_EQ(::read(ready[0], &holds, 1), 1);
+    ::close(ready[0]);
+    if (crowd == 1023) {
+      EXPECT_EQ(kind_thrown_by([&] { return open(url).url(); }), ErrorKind::exhausted);
+    }
+    for (const pid_t child : children) ::kill(child, SIGKILL);
+    for (const pid_t child : children) reap(child);
+    const Unrest unrest;
+    const auto start = Clock::now();
+    Locker next = open(url);
+    EXPECT_TRUE(next.try_acquire({"u1", "u2"}, patience).has_value());
+    EXPECT_LT(Clock::now() - start, 4 * death_bound + unrest.worst());
+    EXPECT_TRUE(next.snapshot().holders.empty()) << describe(next.snapshot());
+    report({Clock::now() - start});
+  }
 }
 
 TEST_P(Killed, a_hundred_thousand_locks_come_back_within_a_second) {  // B5

@@ -80,6 +80,26 @@ TEST_P(Pids, a_waiter_in_another_namespace_sees_who_lives_and_who_is_dead) {  //
   }
 }
 
+// Of a namespace whose processes see the /proc of the one it came from: there the numbers are others'.
+TEST_P(Pids, the_end_of_a_stranger_of_the_same_number_is_not_the_holders) {  // B5
+  auto stranger = std::make_unique<ProcessParty>("stranger", "memory:");
+  const pid_t number = stranger->pid();
+  ProcessParty& first = process("first", {.own_pid_namespace = true});
+  ProcessParty& holder = process("holder", {.pid = number, .beside = first.pid()});
+  ASSERT_NE(holder.pid(), number) << "it has it there, and not here";
+  const Outcome held = granted(holder.acquire("u1"));
+  stranger.reset();
+  const auto tick = std::chrono::nanoseconds(1s) / ::sysconf(_SC_CLK_TCK);
+  std::this_thread::sleep_for(2 * tick);
+  const ProcessParty next("next", "memory:", {.pid = number});
+  refused(first.acquire("u1", {.timeout = death_bound * 2}), ErrorKind::timeout);
+  EXPECT_TRUE(holder.holds(held));
+  Pending asked = first.acquire("u1");
+  blocked(asked, "u1");
+  granted_after(asked, [&] { holder.strike(); });
+  granted(asked);
+}
+
 TEST_P(Pids, the_same_number_in_two_namespaces_is_two_processes) {  // B5
   ProcessParty &one = process("one", {.own_pid_namespace = true, .own_proc = true}),
                &two = process("two", {.own_pid_namespace = true, .own_proc = true});

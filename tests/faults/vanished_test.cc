@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -152,10 +153,62 @@ TEST_P(Vanished, who_closes_all_descriptors_loses_its_locks_and_knows) {  // B4
   EXPECT_TRUE(eventually([&] { return !careless.holds(held); }));
   EXPECT_LT(Clock::now() - start, notice_bound + unrest.worst());
   EXPECT_TRUE(careless.lost(held));
+  refused(other.acquire("u1", {.timeout = death_bound}), ErrorKind::timeout);
+  if (::geteuid() == 0) {  // where its number says nothing, too
+    refused(process("there", {.own_pid_namespace = true}).acquire("u1", {.timeout = death_bound}), ErrorKind::timeout);
+  }
   const Outcome next = result(careless.acquire("u2", {.timeout = 1s}));
   EXPECT_TRUE(is_loss(next.error)) << next;
   careless.kill();
   granted(other.acquire("u1", {.timeout = patience}));
+}
+
+// As daemons do, and then what the error says: open it again. The number of the old descriptor is the new one's.
+TEST_P(Vanished, who_closed_the_descriptor_and_opens_the_table_again_has_a_table_that_lasts) {  // B4
+  (void)locker();
+  for (const bool lets_go_before : {true, false}) {
+    const std::string complaints = in_forked_child([&](Complaints& child) {
+      Locker own = table().open({});
+      Lock old = own.acquire("u1");
+      for (const int number : descriptors_of(table().file())) ::close(number);
+      child.unless(eventually([&] { return !old.held(); }), "it does not find out");
+      if (lets_go_before) old.release();
+      own = table().open({});
+      const Lock lock = own.acquire("u3", {.timeout = 1s});
+      old.release();
+      // Long enough for a loss to be noticed.
+      std::this_thread::sleep_for(notice_bound);
+      child.unless(lock.held(), "the new lock is lost");
+      child.unless(own.try_acquire("u4", 1s).has_value(), "the new table does not work");
+    });
+    EXPECT_EQ(complaints, "") << (lets_go_before ? "with the old lock released before" : "with the old lock kept");
+  }
+}
+
+TEST_P(Vanished, a_file_that_gets_the_number_of_the_tables_is_left_alone) {  // B4
+  (void)locker();
+  const std::string stranger = table().folder() + "/stranger";
+  const std::string complaints = in_forked_child([&](Complaints& child) {
+    std::optional<Locker> own = table().open({});
+    std::optional<Lock> lock = own->acquire("u1");
+    const std::vector<int> numbers = descriptors_of(table().file());
+    child.unless(numbers.size() == 1, "which is it?");
+    const int opened = ::open(stranger.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const int number = ::dup3(opened, numbers.at(0), O_CLOEXEC);
+    // Enough that the table needs more memory of its file, as long as it does not know yet.
+    for (int i = 0; i < 5000; ++i) (void)kind_thrown_by([&] { return own->try_acquire(named(std::to_string(i))); });
+    child.unless(eventually([&] { return !lock->held(); }), "it does not find out");
+    lock.reset();
+    own.reset();
+    struct stat info {};
+    child.unless(::fstat(number, &info) == 0, "it was closed");
+    child.unless(info.st_size == 0 && info.st_blocks == 0, "it was given memory");
+    struct flock any {};
+    any.l_type = F_WRLCK;
+    const int other = ::open(stranger.c_str(), O_RDWR | O_CLOEXEC);
+    child.unless(::fcntl(other, F_OFD_GETLK, &any) == 0 && any.l_type == F_UNLCK, "it was locked");
+  });
+  EXPECT_EQ(complaints, "");
 }
 
 TEST_P(Vanished, a_process_without_proc_takes_nothing_away_from_others) {
