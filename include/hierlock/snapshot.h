@@ -35,6 +35,7 @@ struct Snapshot {
     std::string target;              // as text: `u1/a1`, `named "x"`
     Mode mode = Mode::X;             // of a slots name: X, for one of its slots
     bool asked = false;              // a target of its own, not an ancestor held by intention
+    std::uint64_t lock = 0;          // the same number for everything that one Lock holds
     std::int64_t fence = 0;          // 0 while the acquire that holds this is still waiting for the rest
     std::chrono::nanoseconds age{};  // how long it has been held; of a part of an acquire that waits: at least
   };

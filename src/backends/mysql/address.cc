@@ -125,6 +125,8 @@ Options read_url(const spi::Url& url) {
       options.layout.lazy = value == "lazy";
     } else if (name == "connections") {
       options.connections = number(name, value, 1, 1000);
+    } else if (name == "publish_after") {
+      options.publish_after = std::chrono::milliseconds(number(name, value, 1, 60'000));
     } else if (name == "tls") {
       if (value != "off" && value != "on" && value != "verify") refuse("tls=" + value + ": write off, on or verify");
       tls = value == "off" ? Tls::off : value == "on" ? Tls::on : Tls::verify;
@@ -138,7 +140,7 @@ Options read_url(const spi::Url& url) {
       address.password = from_environment(value);
     } else {
       refuse("mysql: has no option \"" + name +
-             "\": it knows buckets, levels, table, provision, connections, tls, ca, socket, password_file and "
+             "\": it knows buckets, levels, table, provision, connections, publish_after, tls, ca, socket, password_file and "
              "password_env");
     }
   }

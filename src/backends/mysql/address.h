@@ -1,6 +1,7 @@
 // Address: what a mysql:// URL says. Passwords may come from a file or the environment, and are never shown.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,12 +31,14 @@ struct Layout {
   bool lazy = false;  // missing rows and tables are made when they are first needed
 
   std::string settings_table() const { return table + "_settings"; }
+  std::string who_table() const { return table + "_who"; }
 };
 
 struct Options {
   Address address;
   Layout layout;
   std::size_t connections = 16;  // at most so many at once, for locks
+  std::chrono::milliseconds publish_after{1000};  // what lasts longer is told to other processes (who.h)
   std::string url;               // without the password
 };
 

@@ -5,11 +5,27 @@
 
 namespace hierlock::mysql {
 
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds longest_connect{5}, side_connect{1};
+// Even if the deadline is nearer: a connection that is given up half-way would be begun anew each time.
+constexpr milliseconds shortest_connect{500};
+
+Clock::duration time_to_connect(const spi::Request& request) {
+  if (!request.deadline) return longest_connect;
+  return std::clamp<Clock::duration>(*request.deadline - Clock::now(), shortest_connect, longest_connect);
+}
+
+}  // namespace
+
 Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   std::unique_lock guard(mutex_);
   const auto can = [&] { return !idle_.empty() || open_ < most_; };
   const auto settled = [&] { return can() || tended_ == 0; };
-  if (!settled()) freed_.wait_for(guard, std::chrono::seconds(1), settled);  // they are of nobody, and back soon
+  if (!settled()) freed_.wait_for(guard, seconds(1), settled);  // they are of nobody, and back soon
   if (!can() && had_.contains(owner)) {
     throw Error(ErrorKind::exhausted,
                 "all " + std::to_string(most_) +
@@ -41,7 +57,7 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   ++open_;
   guard.unlock();
   try {
-    return {connect_(), true};
+    return {connect_(time_to_connect(request)), true};
   } catch (...) {
     put_back(nullptr, owner);
     throw;
@@ -109,7 +125,7 @@ bool Pool::on_the_side(const std::function<bool(Connection&)>& use) noexcept {
   const std::lock_guard guard(side_mutex_);
   for (int tries = 0; tries < 2; ++tries) {
     try {
-      if (side_ == nullptr || side_->broken() || side_->hung_up()) side_ = connect_();
+      if (side_ == nullptr || side_->broken() || side_->hung_up()) side_ = connect_(side_connect);
       if (use(*side_)) return true;
       side_.reset();
     } catch (...) {  // not to be had

@@ -17,7 +17,8 @@ namespace hierlock::mysql {
 
 class Pool {
  public:
-  using Connect = std::function<std::unique_ptr<Connection>()>;
+  // A new one, in at most so long.
+  using Connect = std::function<std::unique_ptr<Connection>(Clock::duration)>;
   Pool(std::size_t most, Connect connect) : most_(most), connect_(std::move(connect)) {}
 
   struct Taken {

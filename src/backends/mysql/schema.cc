@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "mysql/who.h"
 #include "plan/buckets.h"
 
 namespace hierlock::mysql {
@@ -82,6 +83,7 @@ std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_
 void make_tables(Connection& connection, const Layout& layout, Vigil& vigil) {
   connection.ask(make_bucket_table(layout.table), vigil);
   connection.ask(make_settings_table(layout.settings_table()), vigil);
+  connection.ask(make_who_table(layout.who_table()), vigil);
   connection.ask("INSERT IGNORE INTO `" + layout.settings_table() +
                      "` (id, format, buckets, levels, fence_floor) VALUES (1, " + std::to_string(layout_format) + ", " +
                      std::to_string(layout.buckets.value_or(plan::default_buckets)) + ", " +

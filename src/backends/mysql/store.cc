@@ -1,16 +1,11 @@
 #include "mysql/store.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <ctime>
+#include <functional>
+#include <map>
 #include <mutex>
-#include <thread>
-#include <unordered_map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,8 +18,10 @@
 #include "mysql/pool.h"
 #include "mysql/provision.h"
 #include "mysql/schema.h"
+#include "mysql/sessions.h"
 #include "mysql/statements.h"
 #include "mysql/vigil.h"
+#include "mysql/watch.h"
 #include "plan/buckets.h"
 
 namespace hierlock::mysql {
@@ -35,23 +32,13 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-// The server ends a session that is silent for 12 s (prepare_session). So for 10 s after the send of a question that it
-// answered, the lock is surely held; asked again after 3.
-constexpr nanoseconds lease = seconds(10);
-constexpr nanoseconds heartbeat_after = seconds(3);
-constexpr milliseconds look_interval{100};
 constexpr seconds longest_release{1};  // B6
 constexpr seconds connect_time{5};
-constexpr seconds idle_kept{60};
+// The server ends the waits of an extend after this long, so that what is held already is confirmed within its lease.
+constexpr seconds extend_slice{4};
 
 constexpr unsigned lock_wait_timeout = 1205, deadlock = 1213, query_interrupted = 1317, lock_no_wait = 3572,
                    duplicate_key = 1062;
-
-std::int64_t now_with_suspend() {
-  timespec time{};
-  clock_gettime(CLOCK_BOOTTIME, &time);
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
 
 // The default owner of a thread, as the pool counts; apart from the numbers of Owners.
 std::uint64_t this_thread_number() {
@@ -60,26 +47,15 @@ std::uint64_t this_thread_number() {
   return mine;
 }
 
-// A lock that is held: in the local queue, and at the server on a session of its own.
-struct Held {
-  spi::Grant local;
-  std::uint64_t owner = 0;
-  std::int64_t fence = 0;
-  std::vector<std::string> nodes;  // for people
-
-  std::timed_mutex talking;  // guards `connection`: a release or an extend against the heartbeat
-  std::unique_ptr<Connection> connection;
-  const int socket;
-  std::atomic<std::int64_t> confirmed;  // when the last question was sent that the server answered
-  std::atomic<bool> gone{false};
-  std::stop_source lost{std::nostopstate};  // guarded by Store::mutex_
-
-  Held(std::unique_ptr<Connection> c, std::int64_t sent)
-      : connection(std::move(c)), socket(connection->socket()), confirmed(sent) {}
-  bool surely() const noexcept {
-    return !gone.load() && now_with_suspend() < confirmed.load() + lease.count();
+std::vector<Node> nodes_of(const spi::Plan& plan, std::uint32_t buckets) {
+  std::vector<Node> nodes;
+  for (const spi::Step& step : plan.steps()) {
+    nodes.push_back({{step.level, plan::bucket_of(step.key, buckets), plan::row_mode(step.mode)},
+                     step.asked,
+                     spi::describe_key(step.space, step.key)});
   }
-};
+  return nodes;
+}
 
 class AtServer final : public spi::Waiting {
  public:
@@ -98,23 +74,13 @@ class Store final : public spi::Backend {
       : options_(std::move(options)),
         owners_(owners),
         queue_(embedded::open_memory(spi::Url::parse("memory:"), owners)),
-        pool_(options_.connections, [this] { return connect(options_, floor_.load(), connect_time); }) {
+        pool_(options_.connections, [this](Clock::duration time) { return connect(options_, floor_.load(), time); }) {
     auto first = connect(options_, 0, connect_time);
     Until soon(connect_time);
     recorded_ = read_or_make(*first, options_, soon);
     floor_ = recorded_.fence_floor;
     dialect_ = dialect_of(*first);
-    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (wake_ < 0) throw Error(ErrorKind::exhausted, "no more file descriptors");
     pool_.add(std::move(first));
-  }
-  ~Store() override {
-    if (watch_.joinable()) {
-      watch_.request_stop();
-      wake_watch();
-      watch_.join();
-    }
-    close(wake_);
   }
 
   Capabilities capabilities() const override {
@@ -131,15 +97,16 @@ class Store final : public spi::Backend {
     if (!local) return std::nullopt;
     try {
       const std::uint64_t owner = owner_of(request.owner);
-      std::shared_ptr<Held> held = lock_rows_for(owner, rows, asked, teller);
+      std::shared_ptr<Held> held = lock_rows_for(owner, *local, rows, asked, teller);
       if (held == nullptr) {
         queue_->release(*local);
         return std::nullopt;
       }
-      held->local = *local;
-      held->owner = owner;
-      for (const spi::Step& step : request.plan.steps()) held->nodes.push_back(spi::describe_key(step.space, step.key));
-      return remember(std::move(held));
+      held->nodes = nodes_of(request.plan, recorded_.buckets);
+      grants_.fetch_add(1, std::memory_order_relaxed);
+      const std::int64_t fence = held->fence;
+      watch_.start();
+      return spi::Grant{sessions_.add(std::move(held)), fence};
     } catch (...) {
       queue_->release(*local);
       throw;
@@ -153,8 +120,10 @@ class Store final : public spi::Backend {
     const std::shared_ptr<Held> held = find(grant);
     if (held == nullptr || !held->surely())
       throw Error(ErrorKind::lost, "the lock was taken away: it cannot be handed over");
-    held->local = queue_->give(held->local, to);
+    const spi::Grant given = queue_->give(held->local, to);
     const std::uint64_t owner = owner_of(to);
+    const std::lock_guard guard(sessions_.mutex);
+    held->local = given;
     pool_.give(std::exchange(held->owner, owner), owner);
     return grant;
   }
@@ -164,23 +133,23 @@ class Store final : public spi::Backend {
     return held != nullptr && held->surely();
   }
   std::stop_token lost(const spi::Grant& grant) override {
-    const std::lock_guard guard(mutex_);
-    const auto found = held_.find(grant.id);
-    if (found == held_.end()) return {};
-    Held& held = *found->second;
-    if (!held.lost.stop_possible()) held.lost = std::stop_source();
-    if (!held.surely()) held.lost.request_stop();
-    return held.lost.get_token();
+    const std::shared_ptr<Held> held = find(grant);
+    if (held == nullptr) return {};
+    std::stop_source source{std::nostopstate};
+    {
+      const std::lock_guard guard(sessions_.mutex);
+      if (!held->lost.stop_possible()) held->lost = std::stop_source();
+      source = held->lost;
+    }
+    if (!held->surely()) source.request_stop();
+    return source.get_token();
   }
 
   spi::OwnerId make_owner(std::string_view name) override { return queue_->make_owner(name); }
   void drop_owner(spi::OwnerId owner) noexcept override { queue_->drop_owner(owner); }
   std::string owner_name(spi::OwnerId owner) override { return queue_->owner_name(owner); }
   std::array<std::uint64_t, 3> grants() const override { return {grants_.load(), 0, 0}; }
-  bool idle() const noexcept override {
-    const std::lock_guard guard(mutex_);
-    return held_.empty();
-  }
+  bool idle() const noexcept override { return sessions_.empty(); }
   Snapshot snapshot() const override;
 
  private:
@@ -190,57 +159,28 @@ class Store final : public spi::Backend {
     if (owners_ == Owners::per_thread) return this_thread_number();
     return (std::uint64_t{3} << 62) + handles_.fetch_add(1);
   }
-  std::shared_ptr<Held> find(const spi::Grant& grant) const noexcept {
-    const std::lock_guard guard(mutex_);
-    const auto found = held_.find(grant.id);
-    return found == held_.end() ? nullptr : found->second;
-  }
-  spi::Grant remember(std::shared_ptr<Held> held) {
-    grants_.fetch_add(1, std::memory_order_relaxed);
-    spi::Grant grant{0, held->fence};
-    {
-      const std::lock_guard guard(mutex_);
-      grant.id = ++last_id_;
-      held_.emplace(grant.id, std::move(held));
-      if (!watch_.joinable()) watch_ = std::jthread([this](const std::stop_token& end) { watch(end); });
-    }
-    return grant;
-  }
-  std::shared_ptr<Held> take_out(const spi::Grant& grant) noexcept {
-    const std::lock_guard guard(mutex_);
-    const auto found = held_.find(grant.id);
-    if (found == held_.end()) return nullptr;
-    std::shared_ptr<Held> held = std::move(found->second);
-    held_.erase(found);
-    return held;
-  }
+  std::shared_ptr<Held> find(const spi::Grant& grant) const noexcept { return sessions_.find(grant.id); }
 
   enum class Answer : std::uint8_t { granted, not_in_time, again };
-  std::shared_ptr<Held> lock_rows_for(std::uint64_t owner, const std::vector<plan::Row>& rows,
+  std::shared_ptr<Held> lock_rows_for(std::uint64_t owner, const spi::Grant& local, const std::vector<plan::Row>& rows,
                                       const spi::Request& request, Teller& teller);
-  Answer ask(Connection& connection, bool fresh, const std::vector<plan::Row>& rows, const spi::Request& request,
-             Teller& teller, LockReply& reply, std::int64_t& sent);
+  struct Asking {
+    Connection& connection;
+    bool fresh;  // connected just now
+    std::uint64_t owner;
+    const spi::Grant& local;
+    const std::vector<plan::Row>& rows;
+    const spi::Request& request;
+    Teller& teller;
+    Held* extended = nullptr;
+  };
+  Answer ask(const Asking& asking, LockReply& reply, std::int64_t& sent);
+  static void confirm_kept(Held& held);
   void make_missing(Connection& connection, const std::vector<plan::Row>& rows, const LockReply& reply);
   Error not_provisioned(const std::vector<plan::Row>& rows, const LockReply& reply) const;
   static void roll_back(Connection& connection, Clock::time_point end) noexcept;
   static std::int64_t fence_of(const LockReply& reply) {
     return static_cast<std::int64_t>(reply.minted & fence_mask) * fence_step;
-  }
-
-  // --- the watch: a thread that looks after what is held ---
-  struct Heartbeat {
-    std::shared_ptr<Held> of;
-    std::unique_lock<std::timed_mutex> talking;
-    std::int64_t sent;
-  };
-  void watch(const std::stop_token& end);
-  void begin_heartbeats(const std::vector<std::shared_ptr<Held>>& all, std::vector<Heartbeat>& beating);
-  void end_heartbeats(std::vector<Heartbeat>& beating);
-  void tend_idle();
-  void declare_lost(Held& held);
-  void wake_watch() const noexcept {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
   }
 
   const Options options_;
@@ -250,12 +190,8 @@ class Store final : public spi::Backend {
   Dialect dialect_ = Dialect::mysql;
   std::atomic<std::uint64_t> floor_{0}, grants_{0}, handles_{0};
   Pool pool_;
-  int wake_ = -1;
-
-  mutable std::mutex mutex_;  // guards what follows
-  std::unordered_map<std::uint64_t, std::shared_ptr<Held>> held_;
-  std::uint64_t last_id_ = 0;
-  std::jthread watch_;
+  Sessions sessions_;
+  mutable Watch watch_{options_, sessions_, pool_, *queue_};  // last: its thread uses all of the above
 };
 
 // --- asking ----------------------------------------------------------------------------------------------
@@ -294,19 +230,44 @@ void Store::roll_back(Connection& connection, Clock::time_point end) noexcept {
   connection.give_up();
 }
 
-Store::Answer Store::ask(Connection& connection, bool fresh, const std::vector<plan::Row>& rows,
-                         const spi::Request& request, Teller& teller, LockReply& reply, std::int64_t& sent) {
+Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& sent) {
+  auto& [connection, fresh, owner, local, rows, request, teller, extended] = asking;
   const std::string sql = lock_rows(dialect_, options_.layout.table, rows, request.no_wait);
   std::vector<std::uint32_t> buckets;
   for (const plan::Row& row : rows) buckets.push_back(row.bucket);
   const AtServer waiting(*queue_, request.owner);
-  LockVigil vigil(pool_, connection, request, teller, waiting);
+  const auto forget = [this](Pending* pending) {
+    sessions_.remove(pending);
+    watch_.wake();
+  };
+  std::shared_ptr<Pending> pending;
+  std::unique_ptr<Pending, decltype(forget)> registered(nullptr, forget);
+  LockVigil* watched = nullptr;
+  LockVigil vigil(pool_, connection, request, teller, waiting, [&] {
+    pending = std::make_shared<Pending>();
+    pending->local = local;
+    pending->owner = owner;
+    pending->session = connection.id();
+    pending->nodes = nodes_of(request.plan, recorded_.buckets);
+    pending->wanted = spi::describe(request.plan.steps());
+    pending->wake = watched->wake_descriptor();
+    sessions_.add(pending);
+    registered.reset(pending.get());
+    watch_.start();
+    return pending.get();
+  });
+  watched = &vigil;
   do {
     sent = now_with_suspend();
     reply = connection.lock(sql, buckets, vigil);
+    if (extended != nullptr && reply.code == lock_wait_timeout) confirm_kept(*extended);
     // The server ends each wait after 10 s, so that one who died while waiting is not waited for longer (B5).
   } while (reply.code == lock_wait_timeout && !request.no_wait && !vigil.ended());
   if (vigil.ended()) {
+    if (vigil.victim()) {
+      throw Error(ErrorKind::deadlock, "deadlock: " + pending->cycle +
+                                           ". Release what you hold and start over; one acquire of all targets avoids it");
+    }
     if (vigil.cancelled()) {
       throw Error(ErrorKind::cancelled, "waiting for " + spi::describe(request.plan.steps()) + " was cancelled");
     }
@@ -324,8 +285,9 @@ Store::Answer Store::ask(Connection& connection, bool fresh, const std::vector<p
   throw error_of(reply.code, reply.message, "lock " + spi::describe(request.plan.steps()));
 }
 
-std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const std::vector<plan::Row>& rows,
-                                           const spi::Request& request, Teller& teller) {
+std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant& local,
+                                           const std::vector<plan::Row>& rows, const spi::Request& request,
+                                           Teller& teller) {
   for (int made = 0;;) {
     Pool::Taken taken = pool_.take(owner, request);
     if (taken.connection == nullptr) return nullptr;
@@ -333,7 +295,7 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const std::vecto
     std::int64_t sent = 0;
     Answer answer = Answer::not_in_time;
     try {
-      answer = ask(*taken.connection, taken.fresh, rows, request, teller, reply, sent);
+      answer = ask({*taken.connection, taken.fresh, owner, local, rows, request, teller}, reply, sent);
       if (answer == Answer::granted && std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
         // The lease counts from the send: after a long wait it is asked for anew.
         if (now_with_suspend() - sent > std::chrono::nanoseconds(seconds(1)).count()) {
@@ -343,6 +305,8 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const std::vecto
         }
         auto held = std::make_shared<Held>(std::move(taken.connection), sent);
         held->fence = fence_of(reply);
+        held->local = local;
+        held->owner = owner;
         return held;
       }
       if (answer == Answer::granted) {
@@ -380,8 +344,8 @@ void Store::make_missing(Connection& connection, const std::vector<plan::Row>& r
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (reply.there[i]) continue;
     const Reply made = connection.query(make_row(options_.layout.table, rows[i].level, rows[i].bucket), soon);
-    // Both mean that somebody else is making it, or has made it.
-    if (!made.well() && made.code != duplicate_key && made.code != lock_wait_timeout) {
+    // These mean that somebody else is making it, or has made it.
+    if (!made.well() && made.code != duplicate_key && made.code != lock_wait_timeout && made.code != deadlock) {
       throw error_of(made.code, made.message, "make a missing row of " + options_.layout.table);
     }
     connection.ask("COMMIT", soon);
@@ -410,42 +374,79 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
     throw;
   }
   if (!local) return std::nullopt;
-  held->local = *local;
-  const std::lock_guard talking(held->talking);
+  {
+    const std::lock_guard guard(sessions_.mutex);
+    held->local = *local;
+  }
+  std::unique_lock talking(held->talking);
+  const auto look_if_lost = [&] {  // a session that was given up is closed, and its locks with it
+    const bool broken = held->connection->broken();
+    talking.unlock();
+    if (broken) watch_.declare_lost(*held);
+  };
+  if (!asked.no_wait && (!asked.deadline || *asked.deadline - Clock::now() > extend_slice)) {
+    Until soon(longest_release);
+    held->connection->query("SET SESSION innodb_lock_wait_timeout=" + std::to_string(extend_slice.count()), soon);
+  }
   for (int made = 0;; ++made) {
     LockReply reply;
     std::int64_t sent = 0;
     Answer answer = Answer::not_in_time;
     try {
-      answer = ask(*held->connection, true, rows, asked, teller, reply, sent);
+      answer = ask({*held->connection, true, held->owner, *local, rows, asked, teller, held.get()}, reply, sent);
     } catch (const Error& error) {
-      if (held->connection->broken()) held->gone = true;
-      if (error.native_code() == deadlock) held->gone = true;  // the server has rolled all of it back
+      if (error.kind() == ErrorKind::deadlock) {
+        // The server has rolled all of it back, or it was chosen by the watch: either way all of it goes (Lock::extend).
+        talking.unlock();
+        release(grant);
+        throw Error(error.kind(), std::string(error.what()) + ". The whole lock was released", error.native_code());
+      }
+      look_if_lost();
       throw;
     }
-    if (answer != Answer::granted) return std::nullopt;
+    if (answer != Answer::granted) {
+      look_if_lost();
+      return std::nullopt;
+    }
     if (std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
       grants_.fetch_add(1, std::memory_order_relaxed);
+      held->confirmed = sent;
+      const std::lock_guard guard(sessions_.mutex);
       held->fence = fence_of(reply);
-      held->confirmed = now_with_suspend() - sent > nanoseconds(seconds(1)).count() ? held->confirmed.load() : sent;
-      for (const spi::Step& step : request.plan.steps()) held->nodes.push_back(spi::describe_key(step.space, step.key));
+      for (Node& node : nodes_of(request.plan, recorded_.buckets)) held->nodes.push_back(std::move(node));
       return spi::Grant{grant.id, held->fence};
     }
     if (!options_.layout.lazy || made > 3) throw not_provisioned(rows, reply);
-    Pool::Taken other = pool_.take(owner_of(request.owner), request);  // not on the session that holds locks
+    Pool::Taken other = pool_.take(held->owner, request);  // not on the session that holds locks
     if (other.connection == nullptr) return std::nullopt;
     try {
       make_missing(*other.connection, rows, reply);
     } catch (...) {
-      pool_.put_back(std::move(other.connection), owner_of(request.owner));
+      roll_back(*other.connection, Clock::now() + longest_release);
+      pool_.put_back(std::move(other.connection), held->owner);
       throw;
     }
-    pool_.put_back(std::move(other.connection), owner_of(request.owner));
+    pool_.put_back(std::move(other.connection), held->owner);
   }
 }
 
+// The server ended an extend's wait (1205). What was held before it is still there, unless the server is set up to roll
+// back all of a transaction whose statement waited too long.
+void Store::confirm_kept(Held& held) {
+  const std::int64_t sent = now_with_suspend();
+  Until soon(longest_release);
+  const Reply reply = held.connection->query("SELECT @@innodb_rollback_on_timeout", soon);
+  if (!reply.well() || reply.rows.at(0).at(0) != "0") {
+    held.connection->give_up();
+    throw Error(ErrorKind::lost,
+                "the lock was lost while it was extended: the server rolls back everything that a transaction holds when "
+                "one of its statements waits too long. Set innodb_rollback_on_timeout=OFF there");
+  }
+  held.confirmed = sent;
+}
+
 void Store::release(const spi::Grant& grant) noexcept {
-  const std::shared_ptr<Held> held = take_out(grant);
+  const std::shared_ptr<Held> held = sessions_.take_out(grant.id);
   if (held == nullptr) return;
   const Clock::time_point end = Clock::now() + longest_release;
   std::unique_lock talking(held->talking, std::defer_lock);
@@ -461,128 +462,70 @@ void Store::release(const spi::Grant& grant) noexcept {
   if (held->local.id != 0) queue_->release(held->local);
 }
 
-// --- the watch -------------------------------------------------------------------------------------------
-
-void Store::declare_lost(Held& held) {
-  held.gone = true;
-  std::stop_source lost{std::nostopstate};
-  {
-    const std::lock_guard guard(mutex_);
-    lost = held.lost;
-  }
-  lost.request_stop();  // runs callbacks: not under the mutex
-}
-
-void Store::begin_heartbeats(const std::vector<std::shared_ptr<Held>>& all, std::vector<Heartbeat>& beating) {
-  for (const auto& held : all) {
-    if (held->gone.load() || now_with_suspend() - held->confirmed.load() < heartbeat_after.count()) continue;
-    std::unique_lock talking(held->talking, std::try_to_lock);
-    if (!talking || held->connection == nullptr) continue;  // being released, or beating already
-    const std::int64_t sent = now_with_suspend();
-    held->connection->begin("SELECT CONNECTION_ID()");
-    beating.push_back({held, std::move(talking), sent});
-  }
-}
-
-void Store::end_heartbeats(std::vector<Heartbeat>& beating) {
-  std::erase_if(beating, [this](Heartbeat& beat) {
-    Held& held = *beat.of;
-    if (!held.connection->go_on()) {
-      if (held.surely()) return false;
-      held.connection->give_up();
-    } else {
-      const Reply reply = held.connection->reply();
-      if (reply.well() && !reply.rows.empty() && reply.rows[0].at(0) == std::to_string(held.connection->id())) {
-        held.confirmed = beat.sent;
-      } else {
-        held.connection->give_up();
-      }
-    }
-    const bool released = held.gone.load();  // while we waited: nobody else closes it
-    if (held.connection->broken() && !released) declare_lost(held);
-    bool forgotten = false;
-    {
-      const std::lock_guard guard(mutex_);
-      forgotten = std::none_of(held_.begin(), held_.end(), [&](const auto& h) { return h.second.get() == &held; });
-    }
-    if (forgotten) {
-      held.connection->give_up();
-      pool_.put_back(std::move(held.connection), held.owner);
-    }
-    return true;
-  });
-}
-
-// Connections of nobody are kept for a while, and the server must not find them silent meanwhile.
-void Store::tend_idle() {
-  bool answers = true;
-  for (Pool::Idle& idle : pool_.take_quiet(std::chrono::duration_cast<Clock::duration>(heartbeat_after))) {
-    const Clock::time_point now = Clock::now();
-    if (answers && now - idle.used < idle_kept) {
-      Until soon(milliseconds(500));
-      answers = idle.connection->query("DO 0", soon).well();
-      if (answers) {
-        idle.spoken = now;
-        pool_.put_idle(std::move(idle));
-        continue;
-      }
-    }
-    idle.connection.reset();
-    pool_.drop_idle();
-  }
-}
-
-void Store::watch(const std::stop_token& end) {
-  std::vector<Heartbeat> beating;
-  while (!end.stop_requested()) {
-    std::vector<std::shared_ptr<Held>> all;
-    {
-      const std::lock_guard guard(mutex_);
-      for (const auto& [id, held] : held_) {
-        if (!held->gone.load()) all.push_back(held);
-      }
-    }
-    std::vector<pollfd> fds{{wake_, POLLIN, 0}};
-    for (const auto& held : all) fds.push_back({held->socket, POLLRDHUP, 0});
-    for (const Heartbeat& beat : beating) fds.push_back({beat.of->socket, POLLIN, 0});
-    poll(fds.data(), fds.size(), static_cast<int>(all.empty() && beating.empty() ? 500 : look_interval.count()));
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const bool hung_up = (fds[i + 1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
-      if (hung_up || !all[i]->surely()) {
-        bool still = false;
-        {
-          const std::lock_guard guard(mutex_);  // a socket that was closed by a release means nothing
-          still = std::any_of(held_.begin(), held_.end(), [&](const auto& h) { return h.second == all[i]; });
-        }
-        if (still) declare_lost(*all[i]);
-      }
-    }
-    begin_heartbeats(all, beating);
-    end_heartbeats(beating);
-    tend_idle();
-  }
-  for (Heartbeat& beat : beating) beat.of->connection->give_up();
-}
-
 // --- looking ---------------------------------------------------------------------------------------------
 
-// What the local queue knows, with the fences of the server.
+// What the local queue knows, with the fences of the server; what waits at the server; and what other processes have
+// written down.
 Snapshot Store::snapshot() const {
   Snapshot result = queue_->snapshot();
   result.store = options_.url;
   result.table = options_.layout.table;
-  const std::lock_guard guard(mutex_);
-  for (Snapshot::Holder& holder : result.holders) {
-    std::int64_t fence = 0;  // not found: it still waits at the server
-    for (const auto& [id, held] : held_) {
-      if (held->local.fence == holder.fence &&
-          std::find(held->nodes.begin(), held->nodes.end(), holder.target) != held->nodes.end()) {
-        fence = held->fence;
+  std::map<std::uint64_t, std::shared_ptr<Held>> held;
+  for (auto& one : sessions_.all_held()) held.emplace(one->local.id, std::move(one));
+  std::map<std::uint64_t, Snapshot::Party> parties;  // by lock
+  std::erase_if(result.holders, [&](Snapshot::Holder& holder) {
+    parties.emplace(holder.lock, holder.who);
+    const auto found = held.find(holder.lock);
+    if (found == held.end()) return true;  // in the local queue only: it waits at the server, or has just been released
+    holder.fence = found->second->fence;
+    if (holder.mode == Mode::IS || holder.mode == Mode::IX) holder.mode = Mode::S;  // rows have no intentions
+    return false;
+  });
+
+  std::vector<Entry> all = watch_.own();
+  const std::size_t mine = all.size();
+  for (Entry& entry : watch_.others()) all.push_back(std::move(entry));
+  std::map<std::string, std::uint64_t> numbers;  // of owners; of this process's as the local queue has them
+  for (const auto& [lock, one] : held) {
+    if (const auto party = parties.find(lock); party != parties.end()) {
+      numbers[watch_.process() + std::to_string(one->owner)] = party->second.owner;
+    }
+  }
+  for (const auto& pending : sessions_.all_pending()) {
+    if (const auto party = parties.find(pending->local.id); party != parties.end()) {
+      numbers[watch_.process() + std::to_string(pending->owner)] = party->second.owner;
+    }
+  }
+  const auto number = [&](const std::string& owner) {
+    const auto known = numbers.find(owner);
+    return known != numbers.end() ? known->second : std::hash<std::string>()(owner) | std::uint64_t{1} << 63;
+  };
+  const auto party = [&](const Entry& entry) {
+    return Snapshot::Party{number(entry.owner), entry.owner_name, entry.process, entry.command, entry.note};
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Entry& entry = all[i];
+    if (entry.waits) {
+      const std::vector<const Entry*> others = in_the_way(entry, all);
+      const Node* stuck = others.empty() ? nullptr : conflict(entry, *others.front());
+      if (stuck == nullptr) stuck = &entry.nodes.back();
+      std::string wanted;
+      for (const Node& node : entry.nodes) {
+        if (node.asked) wanted += (wanted.empty() ? "" : ", ") + node.text;
+      }
+      Snapshot::Waiter waiter{party(entry), stuck->text, wanted, stuck->row.mode, entry.age, {}};
+      for (const Entry* other : others) waiter.blocked_by.push_back(number(other->owner));
+      result.waiters.push_back(std::move(waiter));
+    } else if (i >= mine) {
+      for (const Node& node : entry.nodes) {
+        result.holders.push_back(
+            {party(entry), node.text, node.row.mode, node.asked, entry.session, entry.fence, entry.age});
       }
     }
-    holder.fence = fence;
-    if (holder.mode == Mode::IS || holder.mode == Mode::IX) holder.mode = Mode::S;  // rows have no intentions
   }
+  std::sort(result.holders.begin(), result.holders.end(), [](const Snapshot::Holder& a, const Snapshot::Holder& b) {
+    return std::tie(a.target, a.who.owner, a.fence) < std::tie(b.target, b.who.owner, b.fence);
+  });
   return result;
 }
 

@@ -24,17 +24,23 @@ void LockVigil::Wake::operator()() const noexcept {
 }
 
 LockVigil::LockVigil(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
-                     const spi::Waiting& waiting)
+                     const spi::Waiting& waiting, std::function<Pending*()> long_silence)
     : pool_(pool),
       connection_(connection),
       request_(request),
       teller_(teller),
       waiting_(waiting),
-      tell_at_(teller.due().value_or(Clock::now() + usual_answer)) {
+      long_silence_(std::move(long_silence)),
+      silence_(Clock::now() + usual_answer),
+      tell_at_(teller.due().value_or(silence_)) {
   if (request.cancel == nullptr) return;
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_ < 0) throw Error(ErrorKind::exhausted, "no more file descriptors for a wait that can be cancelled");
+  open_wake();
   on_cancel_.emplace(*request.cancel, Wake{wake_});
+}
+
+void LockVigil::open_wake() {
+  if (wake_ < 0) wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_ < 0) throw Error(ErrorKind::exhausted, "no more file descriptors for a wait that can be cancelled");
 }
 
 LockVigil::~LockVigil() {
@@ -56,7 +62,12 @@ bool LockVigil::interrupt() {
 
 std::optional<Clock::duration> LockVigil::next() {
   Clock::time_point now = Clock::now();
-  if (!end_by_ && (cancelled() || (request_.deadline && now >= *request_.deadline))) {
+  if (!silent_ && now >= silence_ && !request_.no_wait) {
+    silent_ = true;
+    open_wake();
+    pending_ = long_silence_();
+  }
+  if (!end_by_ && (cancelled() || victim() || (request_.deadline && now >= *request_.deadline))) {
     end_by_ = now + last_words;
     if (!interrupt()) return std::nullopt;  // then the connection is closed, and the server forgets the request soon
     now = Clock::now();
@@ -66,7 +77,7 @@ std::optional<Clock::duration> LockVigil::next() {
     teller_.waits(waiting_);
     tell_at_ = teller_.due().value_or(now + long_time);
   }
-  Clock::duration time = long_time;
+  Clock::duration time = silent_ ? Clock::duration(long_time) : std::max<Clock::duration>(silence_ - now, {});
   if (teller_.anybody()) time = std::min<Clock::duration>(time, std::max<Clock::duration>(tell_at_ - now, {}));
   if (request_.deadline) time = std::min<Clock::duration>(time, *request_.deadline - now);
   return time;

@@ -1,6 +1,7 @@
 // LockVigil: what a request does while the server makes it wait: keeps its deadline, notices its cancellation, tells.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -9,6 +10,7 @@
 
 #include "mysql/connection.h"
 #include "mysql/pool.h"
+#include "mysql/sessions.h"
 
 namespace hierlock::mysql {
 
@@ -32,8 +34,10 @@ class Teller final : public spi::WaitObserver {
 
 class LockVigil final : public Vigil {
  public:
+  // `long_silence` is called once, when the answer takes longer than usual; from then on `pending`, if it returns one, may
+  // be chosen as the victim of a deadlock.
   LockVigil(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
-            const spi::Waiting& waiting);
+            const spi::Waiting& waiting, std::function<Pending*()> long_silence);
   ~LockVigil() override;
   LockVigil(const LockVigil&) = delete;
   LockVigil& operator=(const LockVigil&) = delete;
@@ -44,6 +48,8 @@ class LockVigil final : public Vigil {
   // The deadline has passed, or the request was cancelled: whatever the server still answers is too late. Its KILL was
   // answered by then, so that it cannot hit a later statement.
   bool ended() const noexcept { return end_by_.has_value(); }
+  bool victim() const noexcept { return pending_ != nullptr && pending_->victim.load(); }
+  int wake_descriptor() const noexcept { return wake_; }
   bool cancelled() const noexcept { return request_.cancel != nullptr && request_.cancel->stop_requested(); }
 
  private:
@@ -52,13 +58,17 @@ class LockVigil final : public Vigil {
     void operator()() const noexcept;
   };
   bool interrupt();
+  void open_wake();
 
   Pool& pool_;
   const Connection& connection_;
   const spi::Request& request_;
   Teller& teller_;
   const spi::Waiting& waiting_;
-  Clock::time_point tell_at_;
+  const std::function<Pending*()> long_silence_;
+  Pending* pending_ = nullptr;
+  Clock::time_point silence_, tell_at_;
+  bool silent_ = false;
   std::optional<Clock::time_point> end_by_;
   int wake_ = -1;
   std::optional<std::stop_callback<Wake>> on_cancel_;

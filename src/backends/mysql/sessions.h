@@ -1,0 +1,128 @@
+// Sessions: the locks of one Locker, held or waited for, each on a session of its own.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <hierlock/spi/backend.h>
+
+#include "mysql/connection.h"
+#include "mysql/who.h"
+
+namespace hierlock::mysql {
+
+// The server ends a session that is silent for 12 s (prepare_session). So for 10 s after the send of a question that it
+// answered, the lock is surely held.
+inline constexpr std::chrono::nanoseconds lease = std::chrono::seconds(10);
+
+inline std::int64_t now_with_suspend() noexcept {
+  timespec time{};
+  clock_gettime(CLOCK_BOOTTIME, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+// A lock that is held: in the local queue, and at the server.
+struct Held {
+  spi::Grant local;         // guarded by Sessions::mutex, as the three below
+  std::uint64_t owner = 0;  // as the pool counts
+  std::int64_t fence = 0;
+  std::vector<Node> nodes;
+  const std::uint64_t session;
+  const Clock::time_point since = Clock::now();
+
+  std::timed_mutex talking;  // guards `connection`: a release or an extend against the heartbeat
+  std::unique_ptr<Connection> connection;
+  const int socket;
+  std::atomic<std::int64_t> confirmed;  // when the last question was sent that the server answered
+  std::atomic<bool> gone{false};
+  std::stop_source lost{std::nostopstate};  // guarded by Sessions::mutex
+
+  Held(std::unique_ptr<Connection> c, std::int64_t sent)
+      : session(c->id()), connection(std::move(c)), socket(connection->socket()), confirmed(sent) {}
+  bool surely() const noexcept { return !gone.load() && now_with_suspend() < confirmed.load() + lease.count(); }
+};
+
+// A request that the server has not answered for a while.
+struct Pending {
+  spi::Grant local;
+  std::uint64_t owner = 0, session = 0;
+  std::vector<Node> nodes;
+  std::string wanted;
+  const Clock::time_point since = Clock::now();
+  int wake = -1;  // written to when it is chosen as the victim of a deadlock
+
+  std::atomic<bool> victim{false};
+  std::string cycle;  // set before `victim`
+  bool suspected = false;  // the watch's own: a cycle was seen once
+};
+
+class Sessions {
+ public:
+  std::uint64_t add(std::shared_ptr<Held> held) {
+    const std::lock_guard guard(mutex);
+    held_.emplace(++last_id_, std::move(held));
+    return last_id_;
+  }
+  std::shared_ptr<Held> find(std::uint64_t id) const noexcept {
+    const std::lock_guard guard(mutex);
+    const auto found = held_.find(id);
+    return found == held_.end() ? nullptr : found->second;
+  }
+  std::shared_ptr<Held> take_out(std::uint64_t id) noexcept {
+    const std::lock_guard guard(mutex);
+    const auto found = held_.find(id);
+    if (found == held_.end()) return nullptr;
+    std::shared_ptr<Held> held = std::move(found->second);
+    held_.erase(found);
+    return held;
+  }
+  bool has(const Held& held) const noexcept {
+    const std::lock_guard guard(mutex);
+    for (const auto& [id, other] : held_) {
+      if (other.get() == &held) return true;
+    }
+    return false;
+  }
+  std::vector<std::shared_ptr<Held>> all_held() const {
+    const std::lock_guard guard(mutex);
+    std::vector<std::shared_ptr<Held>> all;
+    all.reserve(held_.size());
+    for (const auto& [id, held] : held_) all.push_back(held);
+    return all;
+  }
+  bool empty() const noexcept {
+    const std::lock_guard guard(mutex);
+    return held_.empty();
+  }
+
+  void add(std::shared_ptr<Pending> pending) {
+    const std::lock_guard guard(mutex);
+    pending_.push_back(std::move(pending));
+  }
+  void remove(const Pending* pending) noexcept {
+    const std::lock_guard guard(mutex);
+    std::erase_if(pending_, [&](const auto& p) { return p.get() == pending; });
+  }
+  std::vector<std::shared_ptr<Pending>> all_pending() const {
+    const std::lock_guard guard(mutex);
+    return pending_;
+  }
+
+  mutable std::mutex mutex;
+
+ private:
+  std::unordered_map<std::uint64_t, std::shared_ptr<Held>> held_;
+  std::vector<std::shared_ptr<Pending>> pending_;
+  std::uint64_t last_id_ = 0;
+};
+
+}  // namespace hierlock::mysql

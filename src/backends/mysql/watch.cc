@@ -1,0 +1,305 @@
+#include "mysql/watch.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <utility>
+
+namespace hierlock::mysql {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+constexpr nanoseconds heartbeat_after = seconds(3);
+constexpr milliseconds look_interval{100}, idle_interval{500};
+constexpr seconds idle_kept{60};
+constexpr seconds say_alive_interval{3};
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+// Of this Locker and no other, anywhere.
+std::string process_name() {
+  static std::atomic<unsigned> lockers{0};
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return host_name().substr(0, 100) + ":" + std::to_string(getpid()) + ":" + std::to_string(now.tv_sec) + "." +
+         std::to_string(now.tv_nsec) + "." + std::to_string(lockers.fetch_add(1)) + ":";
+}
+
+}  // namespace
+
+Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, spi::Backend& queue)
+    : options_(options),
+      sessions_(sessions),
+      pool_(pool),
+      queue_(queue),
+      process_(process_name()),
+      host_(host_name()),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (wake_ < 0) throw Error(ErrorKind::exhausted, "no more file descriptors");
+}
+
+Watch::~Watch() {
+  if (thread_.joinable()) {
+    thread_.request_stop();
+    wake();
+    thread_.join();
+  }
+  close(wake_);
+}
+
+void Watch::start() {
+  const std::lock_guard guard(starting_);
+  if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& end) { run(end); });
+}
+
+void Watch::wake() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
+}
+
+void Watch::run(const std::stop_token& end) {
+  while (!end.stop_requested()) {
+    AllHeld all = sessions_.all_held();
+    std::erase_if(all, [](const auto& held) { return held->gone.load(); });
+    listen(all);
+    begin_heartbeats(all);
+    end_heartbeats();
+    tend_idle();
+    keep_the_book();
+    look_for_cycles();
+  }
+  for (Heartbeat& beat : beating_) beat.of->connection->give_up();
+  beating_.clear();
+  if (!written_.empty()) write({forget(options_.layout.who_table(), written_)});
+}
+
+// --- what is held -----------------------------------------------------------------------------------------
+
+void Watch::declare_lost(Held& held) {
+  held.gone = true;
+  std::stop_source lost{std::nostopstate};
+  {
+    const std::lock_guard guard(sessions_.mutex);
+    lost = held.lost;
+  }
+  lost.request_stop();  // runs callbacks: not under the mutex
+}
+
+// Until something happens, for a while at most.
+void Watch::listen(const AllHeld& all) {
+  std::vector<pollfd> fds{{wake_, POLLIN, 0}};
+  for (const auto& held : all) fds.push_back({held->socket, POLLRDHUP, 0});
+  for (const Heartbeat& beat : beating_) fds.push_back({beat.of->socket, POLLIN, 0});
+  const bool busy = fds.size() > 1 || !sessions_.all_pending().empty() || !written_.empty();
+  poll(fds.data(), fds.size(), static_cast<int>((busy ? look_interval : idle_interval).count()));
+  std::uint64_t woken = 0;
+  if ((fds[0].revents & POLLIN) != 0) {
+    [[maybe_unused]] const ssize_t read = ::read(wake_, &woken, sizeof woken);
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const bool hung_up = (fds[i + 1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
+    // A socket that was closed by a release means nothing.
+    if ((hung_up || !all[i]->surely()) && sessions_.has(*all[i])) declare_lost(*all[i]);
+  }
+}
+
+void Watch::begin_heartbeats(const AllHeld& all) {
+  for (const auto& held : all) {
+    if (held->gone.load() || now_with_suspend() - held->confirmed.load() < heartbeat_after.count()) continue;
+    std::unique_lock talking(held->talking, std::try_to_lock);
+    if (!talking || held->connection == nullptr) continue;  // being released or extended, or beating already
+    const std::int64_t sent = now_with_suspend();
+    held->connection->begin("SELECT CONNECTION_ID()");
+    beating_.push_back({held, std::move(talking), sent});
+  }
+}
+
+void Watch::end_heartbeats() {
+  std::erase_if(beating_, [this](Heartbeat& beat) {
+    Held& held = *beat.of;
+    const bool kept = sessions_.has(held);
+    if (!held.connection->go_on()) {
+      if (kept && held.surely()) return false;
+      held.connection->give_up();
+    } else {
+      const Reply reply = held.connection->reply();
+      if (reply.well() && !reply.rows.empty() && reply.rows[0].at(0) == std::to_string(held.session)) {
+        held.confirmed = beat.sent;
+      } else {
+        held.connection->give_up();
+      }
+    }
+    if (held.connection->broken() && kept) declare_lost(held);
+    if (!kept) {  // released meanwhile, by somebody who could not wait for us
+      held.connection->give_up();
+      pool_.put_back(std::move(held.connection), held.owner);
+    }
+    return true;
+  });
+}
+
+// Connections of nobody are kept for a while, and the server must not find them silent meanwhile.
+void Watch::tend_idle() {
+  bool answers = true;
+  for (Pool::Idle& idle : pool_.take_quiet(std::chrono::duration_cast<Clock::duration>(heartbeat_after))) {
+    const Clock::time_point now = Clock::now();
+    if (answers && now - idle.used < idle_kept) {
+      Until soon(milliseconds(500));
+      answers = idle.connection->query("DO 0", soon).well();
+      if (answers) {
+        idle.spoken = now;
+        pool_.put_idle(std::move(idle));
+        continue;
+      }
+    }
+    idle.connection.reset();
+    pool_.drop_idle();
+  }
+}
+
+// --- who holds and waits ----------------------------------------------------------------------------------
+
+bool Watch::write(const std::vector<std::string>& statements) {
+  return pool_.on_the_side([&](Connection& side) {
+    Until soon(seconds(2));
+    for (const std::string& sql : statements) {
+      if (!side.query(sql, soon).well()) {
+        side.query("ROLLBACK", soon);
+        return !side.broken();  // refused: no table, or no right to write there. Locks do not depend on it
+      }
+    }
+    return side.query("COMMIT", soon).well();
+  });
+}
+
+std::vector<Entry> Watch::own() const {
+  std::vector<Entry> entries;
+  std::map<std::uint64_t, const Snapshot::Party*> parties;
+  const Snapshot local = queue_.snapshot();
+  for (const Snapshot::Holder& holder : local.holders) parties.emplace(holder.lock, &holder.who);
+  const auto add = [&](std::uint64_t session, std::uint64_t owner, const spi::Grant& grant, std::int64_t fence,
+                       const std::vector<Node>& nodes, Clock::time_point since, bool waits) {
+    const auto party = parties.find(grant.id);
+    Entry entry;
+    entry.session = session;
+    entry.owner = process_ + std::to_string(owner);
+    entry.host = host_;
+    if (party != parties.end()) {
+      entry.owner_name = party->second->owner_name;
+      entry.command = party->second->command;
+      entry.note = party->second->note;
+      entry.process = party->second->process;
+    }
+    entry.fence = fence;
+    entry.age = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - since);
+    entry.waits = waits;
+    entry.nodes = nodes;
+    entries.push_back(std::move(entry));
+  };
+  for (const auto& held : sessions_.all_held()) {
+    const std::lock_guard guard(sessions_.mutex);
+    if (!held->gone.load()) add(held->session, held->owner, held->local, held->fence, held->nodes, held->since, false);
+  }
+  for (const auto& p : sessions_.all_pending()) add(p->session, p->owner, p->local, 0, p->nodes, p->since, true);
+  return entries;
+}
+
+std::vector<Entry> Watch::others() {
+  std::vector<Entry> entries;
+  pool_.on_the_side([&](Connection& side) {
+    Until soon(seconds(2));
+    const Reply reply = side.query(read_all(options_.layout.who_table()), soon);
+    side.query("COMMIT", soon);
+    if (reply.well()) entries = read_entries(reply);
+    return !side.broken();
+  });
+  std::erase_if(entries, [this](const Entry& entry) { return entry.owner.starts_with(process_); });
+  return entries;
+}
+
+// Writes down what has lasted long enough, and with a wait all that its owner holds: every member of a cycle waits, so
+// the table then has every cycle. Takes out what is over.
+void Watch::keep_the_book() {
+  const Clock::time_point now = Clock::now();
+  const auto old = [&](const auto& one) { return now - one->since >= options_.publish_after; };
+  const auto held = sessions_.all_held();
+  const auto pending = sessions_.all_pending();
+  if (written_.empty() && std::none_of(held.begin(), held.end(), old) &&
+      std::none_of(pending.begin(), pending.end(), old)) {
+    return;
+  }
+  std::vector<Entry> entries = own();
+  std::vector<std::string> waiting;
+  const auto lasts = [&](const Entry& entry) { return entry.age >= options_.publish_after; };
+  for (const Entry& entry : entries) {
+    if (entry.waits && lasts(entry)) waiting.push_back(entry.owner);
+  }
+  std::erase_if(entries, [&](const Entry& entry) {
+    return !lasts(entry) && std::find(waiting.begin(), waiting.end(), entry.owner) == waiting.end();
+  });
+  std::vector<std::uint64_t> over = written_;
+  std::vector<std::string> statements;
+  std::vector<std::uint64_t> written;
+  for (const Entry& entry : entries) {
+    std::erase(over, entry.session);
+    written.push_back(entry.session);
+    // The same session may hold another lock now.
+    const auto known = known_.find(entry.session);
+    const std::pair<bool, std::int64_t> state{entry.waits, entry.fence};
+    if (known != known_.end() && known->second == state) continue;
+    known_[entry.session] = state;
+    statements.push_back(publish(options_.layout.who_table(), entry));
+  }
+  for (const std::uint64_t session : over) known_.erase(session);
+  if (!over.empty()) statements.push_back(forget(options_.layout.who_table(), over));
+  if (!written.empty() && now - said_alive_ >= say_alive_interval) {
+    said_alive_ = now;
+    statements.push_back(still_alive(options_.layout.who_table(), process_));
+    statements.push_back(clear_old(options_.layout.who_table()));
+  }
+  if (!statements.empty()) write(statements);
+  written_ = std::move(written);
+}
+
+// A cycle that is seen twice is one. All members see the same, so all choose the same victim.
+void Watch::look_for_cycles() {
+  const Clock::time_point now = Clock::now();
+  if (now - looked_for_cycles_ < options_.publish_after / 2) return;
+  std::vector<std::shared_ptr<Pending>> waiting = sessions_.all_pending();
+  std::erase_if(waiting, [&](const auto& p) { return now - p->since < options_.publish_after || p->victim.load(); });
+  if (waiting.empty()) return;
+  looked_for_cycles_ = now;
+  std::vector<Entry> all = own();
+  const bool holds = std::any_of(all.begin(), all.end(), [](const Entry& entry) { return !entry.waits; });
+  if (!holds) return;  // whoever holds nothing is in nobody's way
+  for (Entry& entry : others()) all.push_back(std::move(entry));
+  for (const auto& pending : waiting) {
+    const auto mine = std::find_if(all.begin(), all.end(), [&](const Entry& entry) {
+      return entry.waits && entry.session == pending->session && entry.owner.starts_with(process_);
+    });
+    const std::optional<Cycle> cycle = mine == all.end() ? std::nullopt : find_cycle(*mine, all);
+    if (!cycle || cycle->victim != &*mine) {
+      pending->suspected = false;
+    } else if (!std::exchange(pending->suspected, true)) {
+      continue;
+    } else {
+      pending->cycle = cycle->text();
+      pending->victim = true;
+      const std::uint64_t one = 1;
+      [[maybe_unused]] const ssize_t written = ::write(pending->wake, &one, sizeof one);
+    }
+  }
+}
+
+}  // namespace hierlock::mysql

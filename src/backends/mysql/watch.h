@@ -1,0 +1,66 @@
+// Watch: a thread that looks after the sessions of one Locker: hears when the server hangs up, sends heartbeats, tells
+// others who holds and waits (who.h), and finds the deadlocks that nobody else can.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mysql/pool.h"
+#include "mysql/sessions.h"
+
+namespace hierlock::mysql {
+
+class Watch {
+ public:
+  // `queue` knows the names of the owners.
+  Watch(const Options& options, Sessions& sessions, Pool& pool, spi::Backend& queue);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void declare_lost(Held& held);
+  void start();          // on first use; again is harmless
+  void wake() noexcept;  // something changed that others should know soon
+
+  // What this process has, and what others have published; the latter as far as it can be read.
+  std::vector<Entry> own() const;
+  std::vector<Entry> others();
+  const std::string& process() const noexcept { return process_; }
+
+ private:
+  struct Heartbeat {
+    std::shared_ptr<Held> of;
+    std::unique_lock<std::timed_mutex> talking;
+    std::int64_t sent;
+  };
+  using AllHeld = std::vector<std::shared_ptr<Held>>;
+
+  void run(const std::stop_token& end);
+  void listen(const AllHeld& all);
+  void begin_heartbeats(const AllHeld& all);
+  void end_heartbeats();
+  void tend_idle();
+  void keep_the_book();
+  void look_for_cycles();
+  bool write(const std::vector<std::string>& statements);
+
+  const Options& options_;
+  Sessions& sessions_;
+  Pool& pool_;
+  spi::Backend& queue_;
+  const std::string process_;  // the beginning of its owners' names in the table
+  std::string host_;
+  int wake_;
+
+  std::vector<Heartbeat> beating_;
+  std::vector<std::uint64_t> written_;  // sessions that are in the table
+  std::map<std::uint64_t, std::pair<bool, std::int64_t>> known_;  // and what as: waiting or not, its fence
+  Clock::time_point said_alive_{}, looked_for_cycles_{};
+  std::jthread thread_;
+  std::mutex starting_;
+};
+
+}  // namespace hierlock::mysql

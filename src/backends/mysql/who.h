@@ -1,0 +1,63 @@
+// Who: what the processes that lock in one database tell each other about it, in a small table beside the buckets.
+//
+// A lock that has been held, or waited for, for a second is written down there by its process, on a connection that holds
+// no lock; it goes when the lock does. From it status shows who is behind a session, and from it a cycle of waits is seen
+// that no server can see, because its members hold and wait on different sessions (B11). Nothing of this is on the path
+// of an acquire that is granted.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mysql/connection.h"
+#include "plan/buckets.h"
+
+namespace hierlock::mysql {
+
+struct Node {
+  plan::Row row;
+  bool asked = false;
+  std::string text;  // `u1/a1`
+};
+
+struct Entry {
+  std::uint64_t session = 0;  // the server's number
+  std::string owner;          // the same for all that one owner holds and waits for; unique in the database
+  std::string owner_name, host, command, note;
+  std::int64_t process = 0, fence = 0;
+  std::chrono::microseconds age{};
+  bool waits = false;  // for all of the nodes; otherwise it holds them
+  std::vector<Node> nodes;
+};
+
+// The SQL.
+std::string make_who_table(std::string_view table);
+std::string publish(std::string_view table, const Entry& entry);
+std::string forget(std::string_view table, std::span<const std::uint64_t> sessions);
+std::string still_alive(std::string_view table, std::string_view process);  // the beginning of its owners
+std::string clear_old(std::string_view table);
+std::string read_all(std::string_view table);
+// The answer to read_all(); rows that cannot be read are left out.
+std::vector<Entry> read_entries(const Reply& reply);
+
+// --- who waits for whom -------------------------------------------------------------------------------------------
+
+// Whether holding the one keeps the other from being held by another owner, and where.
+const Node* conflict(const Entry& waiter, const Entry& other) noexcept;
+// The entries in the way of one that waits: every holder it is in conflict with, because it must wait for them all; only
+// if there is none, the earlier waiters it is in conflict with, because then it must be one of those it stands behind.
+std::vector<const Entry*> in_the_way(const Entry& waiter, std::span<const Entry> all);
+
+struct Cycle {
+  const Entry* victim = nullptr;       // the youngest wait
+  std::vector<const Entry*> members;   // waits, each for the next one's owner
+  std::string text() const;
+};
+// A cycle that the waiter is part of.
+std::optional<Cycle> find_cycle(const Entry& waiter, std::span<const Entry> all);
+
+}  // namespace hierlock::mysql
