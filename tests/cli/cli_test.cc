@@ -79,7 +79,7 @@ TEST(Tool, help_goes_to_stdout_and_has_examples_that_run) {
 }
 
 TEST(Tool, wrong_usage_is_one_line_and_64) {
-  expect_usage({}, "no command; use exec, status, break, explain, collisions or help");
+  expect_usage({}, "no command; use exec, status, break, explain, collisions, provision, doctor or help");
   expect_usage({"explian", "u1"}, "unknown command \"explian\"");
   expect_usage({"--bogus"}, "unknown option \"--bogus\"; see hierlock --help");
   expect_usage({"explain", "--bogus", "u1"}, "unknown option \"--bogus\"; see hierlock explain --help");
@@ -107,6 +107,11 @@ TEST(Tool, wrong_usage_is_one_line_and_64) {
   expect_usage({"explain", "u1", "--buckets", "0"}, "--buckets \"0\" is not a number from 1 to 2147483647");
   expect_usage({"explain", "u1", "--buckets"}, "--buckets has no value");
   expect_usage({"collisions"}, "--ids is missing");
+  expect_usage({"provision", "--levels", "9"}, "--levels \"9\" is not a number from 1 to 8; write it like 3");
+  expect_usage({"provision", "--chunk", "2M"}, "--chunk \"2M\" is not a number from 1 to 1000000; write it like 50k");
+  expect_usage({"provision", "--throttle", "0"}, "--throttle \"0\" is not a number");
+  expect_usage({"provision", "u1"}, "unexpected argument \"u1\"; see hierlock provision --help");
+  expect_usage({"provision", "--on", "shm:"}, "shm: needs no provisioning: just use it");
   expect_usage({"collisions", "--ids", "many"}, "--ids \"many\" is not a number");
   expect_usage({"collisions", "--ids", "5", "extra"}, "unexpected argument \"extra\"");
   expect_usage({"collisions", "--ids", "5", "--ids", "6"}, "--ids is there more than once");

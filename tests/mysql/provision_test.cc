@@ -5,6 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
 #include <thread>
 #include <vector>
 
@@ -247,13 +251,12 @@ TEST_P(Provision, locks_work_afterwards_and_a_row_that_is_gone_is_named) {  // H
 
 #ifdef HIERLOCK_BIN
 
-// The tool beside the test, with its stderr in the test's hands.
-class Tool {
+// A program beside the test, with what it prints in the test's hands.
+class Program {
  public:
-  explicit Tool(std::vector<std::string> arguments) {
+  explicit Program(std::vector<std::string> arguments) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-    arguments.insert(arguments.begin(), HIERLOCK_BIN);
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -267,15 +270,15 @@ class Tool {
     close(ends[1]);
     out_ = ends[0];
   }
-  ~Tool() {
+  ~Program() {
     if (!ended_) {
       kill(pid_, SIGKILL);
       wait();
     }
     close(out_);
   }
-  Tool(const Tool&) = delete;
-  Tool& operator=(const Tool&) = delete;
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
 
   // Reads until it has said this. False if it ends before.
   bool says(const std::string& text) {
@@ -286,6 +289,13 @@ class Tool {
       said_.append(buffer, static_cast<std::size_t>(got));
     }
     return true;
+  }
+  // Reads until its end.
+  void says_all() {
+    char buffer[512];
+    for (ssize_t got; (got = read(out_, buffer, sizeof buffer)) > 0;) {
+      said_.append(buffer, static_cast<std::size_t>(got));
+    }
   }
   void signal(int number) const { kill(pid_, number); }
   // Its exit code, or 128 and the signal that ended it.
@@ -306,7 +316,7 @@ class Tool {
 
 TEST_P(Provision, killed_half_way_it_goes_on_where_it_was) {  // H11
   {
-    Tool tool({"provision", "--on", ahead(), "--buckets", "10k", "--throttle", "4k"});
+    Program tool({HIERLOCK_BIN, "provision", "--on", ahead(), "--buckets", "10k", "--throttle", "4k"});
     ASSERT_TRUE(tool.says("of 30,000 rows (")) << tool.said();
     tool.signal(SIGKILL);
     EXPECT_EQ(tool.wait(), 128 + SIGKILL);
@@ -319,14 +329,14 @@ TEST_P(Provision, killed_half_way_it_goes_on_where_it_was) {  // H11
   EXPECT_GT(before, 0u);
   EXPECT_LT(before, 30'000u);
   EXPECT_EQ(before % 2'000, 0u) << "whole chunks";
-  Tool again({"provision", "--on", ahead()});
+  Program again({HIERLOCK_BIN, "provision", "--on", ahead()});
   EXPECT_TRUE(again.says("now all 30,000 are there")) << again.said();
   EXPECT_EQ(again.wait(), 0);
   EXPECT_TRUE(complete());
 }
 
 TEST_P(Provision, an_interrupt_ends_it_after_the_chunk_and_says_so) {  // H11
-  Tool tool({"provision", "--on", ahead(), "--buckets", "10k", "--throttle", "4k"});
+  Program tool({HIERLOCK_BIN, "provision", "--on", ahead(), "--buckets", "10k", "--throttle", "4k"});
   ASSERT_TRUE(tool.says("of 30,000 rows (")) << tool.said();
   tool.signal(SIGINT);
   EXPECT_TRUE(tool.says("what is made stays, and the same command goes on")) << tool.said();
@@ -336,17 +346,54 @@ TEST_P(Provision, an_interrupt_ends_it_after_the_chunk_and_says_so) {  // H11
 
 TEST_P(Provision, the_tool_says_what_is_wrong_and_shows_no_password) {
   const std::string denied_url = ahead(make_user("SELECT", server().database + ".*"));
-  Tool denied({"provision", "--on", denied_url});
+  Program denied({HIERLOCK_BIN, "provision", "--on", denied_url});
   EXPECT_TRUE(denied.says("provisioning needs CREATE")) << denied.said();
   EXPECT_EQ(denied.wait(), 77);
   provision(ahead(), small());
-  Tool other({"provision", "--on", ahead(), "--buckets", "20k"});
+  Program other({HIERLOCK_BIN, "provision", "--on", ahead(), "--buckets", "20k"});
   EXPECT_TRUE(other.says("the database has recorded 10000")) << other.said();
   EXPECT_EQ(other.wait(), 78);
   EXPECT_EQ(other.said().find(server().password), std::string::npos);
-  Tool again({"provision", "--on", ahead()});
+  Program again({HIERLOCK_BIN, "provision", "--on", ahead()});
   EXPECT_TRUE(again.says("All 30,000 rows were there already")) << again.said();
   EXPECT_EQ(again.wait(), 0);
+}
+
+// Blocks that begin with "```console mysql": each command is run, and prints what the page says, but for times.
+TEST_P(Provision, every_example_of_the_page_that_needs_a_database_prints_what_the_page_says) {
+  const auto page = std::filesystem::path(__FILE__).parent_path() / "../../docs/cli.md";
+  std::ifstream file(page);
+  ASSERT_TRUE(file) << "cannot read " << page;
+  const auto without_times = [](const std::string& text) {
+    return std::regex_replace(text, std::regex(" in [0-9.]+m?s;"), " in T;");
+  };
+  setenv("HIERLOCK_URL", ahead().c_str(), 1);
+  const std::string folder = std::filesystem::path(HIERLOCK_BIN).parent_path();
+  std::string command, expected;
+  int ran = 0;
+  const auto check = [&] {
+    if (command.empty()) return;
+    Program shell({"/bin/sh", "-c", "PATH=" + folder + ":$PATH; " + command});
+    shell.says_all();
+    EXPECT_EQ(without_times(shell.said()), without_times(expected)) << command;
+    command.clear();
+    expected.clear();
+    ++ran;
+  };
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("```")) {
+      check();
+      inside = line == "```console mysql";
+    } else if (inside && line.starts_with("$ ")) {
+      check();
+      command = line.substr(2);
+    } else if (inside) {
+      expected += line + "\n";
+    }
+  }
+  unsetenv("HIERLOCK_URL");
+  EXPECT_GE(ran, 3);
 }
 
 #endif
