@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "peer_striped.h"
 #include "process.h"
 #include "programs.h"
+#include "provision.h"
 
 namespace bench {
 
@@ -48,6 +50,12 @@ constexpr std::string_view apart_processes = "2 processes, different users";
 constexpr std::string_view hot_user_processes = "2 processes, one hot user";
 constexpr std::string_view hand_over_processes = "from release to the waiting process's return, p50";
 constexpr std::string_view exec_true = "hierlock exec --on shm: ... -- true, from start to end";
+
+constexpr std::string_view fill_mysql = "all rows of a level, made on MySQL";
+constexpr std::string_view fill_mariadb = "all rows of a level, made on MariaDB";
+constexpr std::string_view size_mysql = "the table after that, MySQL";
+constexpr std::string_view size_mariadb = "the table after that, MariaDB";
+constexpr std::string_view digits = "one INSERT of cross-joined digits";
 
 constexpr std::string_view bdb = "Berkeley DB, private region";
 constexpr std::string_view bdb_stock = "Berkeley DB, default partitions";
@@ -95,6 +103,10 @@ constexpr Case cases[] = {
     {"shm-handover", "futex", "ours", "futex", time, at_most(2), hand_over_processes, "futex ping-pong of processes"},
     {"shm-handover", "berkeley", "ours", "berkeley", time, no_bar, hand_over_processes, bdb_shared},
     {"exec", "flock", "ours", "flock", time, at_most(2), exec_true, "flock FILE true"},
+    {"provision-mysql", "digits", "ours", "digits", time, at_most(1), fill_mysql, digits},
+    {"provision-mysql", "bytes", "ours-bytes", "digits-bytes", bytes, at_most(0.4), size_mysql, digits},
+    {"provision-mariadb", "digits", "ours", "digits", time, at_most(1), fill_mariadb, digits},
+    {"provision-mariadb", "bytes", "ours-bytes", "digits-bytes", bytes, at_most(1), size_mariadb, digits},
 };
 
 // A contender is measured once a round.
@@ -108,6 +120,7 @@ class Session {
 
   Window window(std::size_t batch = 64) const { return {effort_.quick ? 15ms : 100ms, batch}; }
   bool quick() const { return effort_.quick; }
+  bool full() const { return effort_.full; }
   void preparing(std::string_view group, std::string_view what) const { progress_(group, what); }
 
   // Whether any selected case needs this contender: what is slow to prepare is not prepared for nothing.
@@ -118,14 +131,16 @@ class Session {
   }
 
   // All contenders that a selected case of the group names, round by round, each round beginning with another one.
-  void measure(std::string_view group, const Contenders& contenders) {
+  // `most_rounds` is for what takes seconds each time.
+  void measure(std::string_view group, const Contenders& contenders, std::size_t most_rounds = 1'000) {
+    const std::size_t rounds = std::min(effort_.rounds, most_rounds);
     std::vector<const Contenders::value_type*> order;
     for (const auto& contender : contenders) {
       if (needs(group, contender.first)) order.push_back(&contender);
     }
     std::map<std::string_view, std::vector<double>> values;
-    for (std::size_t round = 0; round < effort_.rounds; ++round) {
-      progress_(group, "round " + std::to_string(round + 1) + " of " + std::to_string(effort_.rounds));
+    for (std::size_t round = 0; round < rounds; ++round) {
+      progress_(group, "round " + std::to_string(round + 1) + " of " + std::to_string(rounds));
       for (std::size_t i = 0; i < order.size(); ++i) {
         const auto& [name, contender] = *order[(i + round) % order.size()];
         values[name].push_back(contender());
@@ -455,6 +470,25 @@ void exec(Session& session) {
   session.measure("exec", {{"ours", [&] { return round().first; }}, {"flock", [&] { return round().second; }}});
 }
 
+void provision(Session& session, std::string_view group, const char* variable) {
+  if (const std::string why = Filling::why_not(); !why.empty()) return session.skip(group, why);
+  const char* const url = std::getenv(variable);
+  if (url == nullptr) {
+    return session.skip(group, std::string(variable) + " names no server: eval \"$(tools/servers env)\"");
+  }
+  const std::uint64_t rows = session.full() ? 10'000'000 : session.quick() ? 100'000 : 1'000'000;
+  Filling ours(url, rows, Filling::Way::ours), digits_joined(url, rows, Filling::Way::cross_joins);
+  session.measure(group,
+                  {{"ours", [&] { return ours.nanoseconds(); }},
+                   {"ours-bytes", [&] { return ours.bytes(); }},
+                   {"digits", [&] { return digits_joined.nanoseconds(); }},
+                   {"digits-bytes", [&] { return digits_joined.bytes(); }}},
+                  session.full() ? 1 : 5);
+}
+
+void provision_mysql(Session& session) { provision(session, "provision-mysql", "HIERLOCK_TEST_MYSQL"); }
+void provision_mariadb(Session& session) { provision(session, "provision-mariadb", "HIERLOCK_TEST_MARIADB"); }
+
 }  // namespace
 
 std::span<const Case> all_cases() { return cases; }
@@ -478,6 +512,8 @@ Outcome run(const std::vector<const Case*>& selected, const Effort& effort, cons
       {"shm-hot2", shm_hot2},
       {"shm-handover", shm_handover},
       {"exec", exec},
+      {"provision-mysql", provision_mysql},
+      {"provision-mariadb", provision_mariadb},
   };
   Session session(effort, progress, selected);
   for (const auto& [group, measure] : groups) {

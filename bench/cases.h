@@ -34,6 +34,7 @@ std::span<const Case> all_cases();
 struct Effort {
   std::size_t rounds = 15;
   bool quick = false;
+  bool full = false;  // databases at the size they are meant for: minutes
 };
 
 struct Result {

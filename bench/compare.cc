@@ -24,19 +24,20 @@ using bench::Enforce;
 constexpr int exit_missed = 1, exit_usage = 64, exit_broken = 70;
 
 constexpr const char* help_text =
-    "usage: compare [--quick] [--json] [--list] [--rounds N] [--enforce=full|half|off] [CASE...]\n"
+    "usage: compare [--quick | --full] [--json] [--list] [--rounds N] [--enforce=full|half|off] [CASE...]\n"
     "\n"
     "Compares hierlock with its peers, in turns, in this run. CASE is a case (pair/berkeley) or a group of\n"
     "cases (pair); without any, all are run.\n"
     "\n"
     "  --quick     short rounds; enforces half of each bar unless told otherwise\n"
+    "  --full      databases are filled with 10^7 rows instead of 10^6, once: minutes\n"
     "  --json      one JSON document instead of the table\n"
     "  --list      the cases, their bars and what they measure\n"
     "  --rounds N  rounds of each case, 1 to 1000; 15, or 9 with --quick\n"
     "  --enforce   full: a missed bar is exit code 1; half: only missing half of it is; off: never\n";
 
 struct Usage {
-  bool quick = false, json = false, list = false, help = false;
+  bool quick = false, full = false, json = false, list = false, help = false;
   std::optional<std::size_t> rounds;
   std::optional<Enforce> enforce;
   std::vector<const Case*> cases;
@@ -82,6 +83,8 @@ Usage parse(int argc, char** argv) {
       options = false;
     else if (word == "--quick")
       usage.quick = true;
+    else if (word == "--full")
+      usage.full = true;
     else if (word == "--json")
       usage.json = true;
     else if (word == "--list")
@@ -95,6 +98,7 @@ Usage parse(int argc, char** argv) {
     else
       throw BadUsage{"unknown option '" + std::string(word) + "'; see --help"};
   }
+  if (usage.quick && usage.full) throw BadUsage{"--quick and --full exclude each other"};
   for (const std::string_view name : names) {
     bool found = false;
     for (const Case& c : bench::all_cases()) found = found || name == c.group || name == c.name();
@@ -128,6 +132,7 @@ class ProgressLine {
 int compare(const Usage& usage) {
   bench::Report report;
   report.effort.quick = usage.quick;
+  report.effort.full = usage.full;
   report.effort.rounds = usage.rounds.value_or(usage.quick ? 9 : 15);
   report.enforce = usage.enforce.value_or(usage.quick ? Enforce::half : Enforce::full);
   getloadavg(&report.load, 1);
