@@ -121,12 +121,11 @@ class Bar {
     const std::string text =
         fmt::format("{:3}%  {} of {} rows, {}/s{}, {}", percent(progress), grouped(progress.rows),
                     grouped(progress.of), rate_.text(), left_text(progress), size_text(progress.bytes));
-    std::string line = fit_begin(text, width);
-    if (constexpr std::size_t least = 6; columns(text) + least + 4 <= width) {
-      const std::size_t room = std::min<std::size_t>(width - columns(text) - 4, 30);
-      const std::size_t full = room * percent(progress) / 100;
-      line = "[" + std::string(full, '#') + std::string(room - full, '.') + "] " + line;
-    }
+    // Of one length all the time; 10 leave room in 80 columns for a table of the usual size.
+    const std::size_t room = width < 110 ? 10 : 30;
+    const std::size_t full = room * percent(progress) / 100;
+    const std::string line =
+        fit_begin("[" + std::string(full, '#') + std::string(room - full, '.') + "] " + text, width);
     std::fputs(("\r\x1b[K" + line).c_str(), stderr);
     std::fflush(stderr);
   }
