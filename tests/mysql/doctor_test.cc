@@ -74,7 +74,7 @@ TEST_P(Doctor, finds_nothing_wrong_where_all_is_as_it_should_be) {
     EXPECT_TRUE(says(found, Verdict::good, ""));
     EXPECT_TRUE(names.insert(found.check).second) << found.check << " is there twice";
   }
-  EXPECT_EQ(names.size(), 24u);
+  EXPECT_EQ(names.size(), 25u);
 }
 
 TEST_P(Doctor, changes_nothing) {
@@ -98,7 +98,7 @@ TEST_P(Doctor, reports_everything_even_where_nothing_can_be_locked) {  // severa
   plain().ask("DROP TABLE " + quoted(table()));
   plain().ask("UPDATE " + quoted(settings()) + " SET format=2");
   const std::vector<Finding> all = hierlock::doctor(there("buckets=7"));
-  EXPECT_EQ(all.size(), 24u);
+  EXPECT_EQ(all.size(), 25u);
   EXPECT_GE(std::count_if(all.begin(), all.end(), [](const Finding& f) { return f.verdict == Verdict::good; }), 12);
   EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { hierlock::open(there()); }));
 }
@@ -226,6 +226,20 @@ TEST_P(Doctor, make_rows_needs_insert_where_rows_are_made_when_needed) {
   EXPECT_TRUE(says(finding(url(user), "make_rows"), Verdict::good, ""));
 }
 
+TEST_P(Doctor, publish_needs_rights_on_a_table_of_its_own) {  // B11
+  const std::string who = quoted(table() + "_who");
+  const Server user = make_user("SELECT, UPDATE", quoted(table()));
+  for (const char* right : {"SELECT", "INSERT", "UPDATE", "DELETE"}) {
+    const Finding found = finding(there(user), "publish");
+    EXPECT_TRUE(says(found, Verdict::slow, "ended by timeouts only")) << "before " << right;
+    EXPECT_NE(found.fix.find(right), std::string::npos) << found.fix;
+    plain().ask(std::string("GRANT ") + right + " ON " + who + " TO '" + user.user + "'@'%'");
+  }
+  EXPECT_TRUE(says(finding(there(user), "publish"), Verdict::good, ""));
+  plain().ask("DROP TABLE " + who);
+  EXPECT_TRUE(says(finding(there(), "publish"), Verdict::slow, "there is no"));
+}
+
 TEST_P(Doctor, kill_needs_a_second_session) {
   const Server user = make_user("ALL", quoted(table()));
   plain().ask("ALTER USER '" + user.user + "'@'%' WITH MAX_USER_CONNECTIONS 1");
@@ -243,13 +257,13 @@ TEST_P(Doctor, wait_views_need_a_right_of_their_own) {
 // --- the tables --------------------------------------------------------------------------------------------------
 
 TEST_P(Doctor, tables_that_are_not_there_are_unsafe_unless_they_are_made_when_needed) {
-  plain().ask("DROP TABLE " + quoted(table()) + ", " + quoted(settings()));
+  plain().ask("DROP TABLE " + quoted(table()) + ", " + quoted(settings()) + ", " + quoted(table() + "_who"));
   const auto verdict_of = [&](const std::string& check) { return finding(there(), check).verdict; };
   EXPECT_TRUE(says(finding(there(), "tables"), Verdict::unsafe, "there is no " + table()));
   for (const char* check : {"lock_rows", "read_settings", "settings", "engine", "rows"}) {
     EXPECT_EQ(verdict_of(check), Verdict::unknown) << check;
   }
-  for (const char* check : {"tables", "settings", "engine", "rows", "fence_floor"}) {
+  for (const char* check : {"tables", "settings", "engine", "rows", "fence_floor", "publish"}) {
     EXPECT_TRUE(says(finding(url(), check), Verdict::good, ""));
   }
 }

@@ -208,7 +208,7 @@ Finding deadlock_detection(const Seen& seen) {
   if (value.empty()) return bad("deadlock_detection", Verdict::unknown, "the server does not say", "ask its operator");
   if (is_on(seen.global, "innodb_deadlock_detect")) return good("deadlock_detection", "on");
   return bad("deadlock_detection", Verdict::unsafe,
-             "innodb_deadlock_detect is off: requests that wait for each other wait for ever, or until their timeouts",
+             "innodb_deadlock_detect is off: the server does not see requests that wait for each other",
              "SET GLOBAL innodb_deadlock_detect=ON");
 }
 
@@ -217,7 +217,7 @@ Finding rollback_on_timeout(const Seen& seen) {
   if (value.empty()) return bad("rollback_on_timeout", Verdict::unknown, "the server does not say", "ask its operator");
   if (!is_on(seen.global, "innodb_rollback_on_timeout")) return good("rollback_on_timeout", "off");
   return bad("rollback_on_timeout", Verdict::unsafe,
-             "innodb_rollback_on_timeout is on: extending a lock that has to wait for 10 s releases what it holds",
+             "innodb_rollback_on_timeout is on: a lock that waits while it is extended is lost",
              "start the server with innodb_rollback_on_timeout=OFF, or do not use extend()");
 }
 
@@ -267,6 +267,21 @@ Finding make_rows(const Seen& seen, const Options& options) {
   return tried("make_rows", seen.make_row, "this account may make missing rows",
                "?provision=lazy makes missing rows, and this account may not",
                grant(options, "INSERT", options.layout.table));
+}
+
+// Locks do not depend on it, but deadlocks between sessions are found by it alone (B11).
+Finding publish_right(const Seen& seen, const Options& options) {
+  if (seen.who.well()) return good("publish", "this account may tell other processes who holds and waits");
+  const std::string so = ": other processes cannot see who holds and waits, and a deadlock between several sessions is "
+                         "ended by timeouts only";
+  if (no_table(seen.who) && options.layout.lazy && !has_rows(seen.settings)) {
+    return good("publish", "no table yet: it is made with the others");
+  }
+  if (no_table(seen.who)) {
+    return bad("publish", Verdict::slow, "there is no " + options.layout.who_table() + so, provision(options));
+  }
+  return bad("publish", Verdict::slow, words(seen.who) + so,
+             grant(options, "SELECT, INSERT, UPDATE, DELETE", options.layout.who_table()));
 }
 
 Finding kill(const Seen& seen) {
@@ -480,6 +495,14 @@ void look_at_tables(Connection& connection, const Options& options, Seen& seen) 
   seen.raise_floor = ask(connection, "UPDATE " + recorded + " SET fence_floor=fence_floor WHERE id=-1");
   seen.lock = ask(connection, "SELECT level FROM " + table + " WHERE level=0 AND bucket=-1 FOR UPDATE");
   seen.make_row = ask(connection, "INSERT INTO " + table + " (level, bucket) SELECT 0, 0 FROM DUAL WHERE 1=0");
+  const std::string who = "`" + options.layout.who_table() + "`";
+  for (const std::string& sql : {"SELECT session FROM " + who + " WHERE session=0",
+                                 "INSERT INTO " + who + " SELECT * FROM " + who + " WHERE session=0",
+                                 "UPDATE " + who + " SET seen=seen WHERE session=0",
+                                 "DELETE FROM " + who + " WHERE session=0"}) {
+    seen.who = ask(connection, sql);
+    if (!seen.who.well()) break;
+  }
   seen.engine = ask(connection, "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
                                 "TABLE_NAME='" + options.layout.table + "'");
   if (has_rows(seen.settings) && !options.layout.lazy) {
@@ -537,6 +560,7 @@ std::vector<Finding> judge(const Seen& seen, const Options& options) {
           lock_rows_right(seen, options),
           read_settings(seen, options),
           make_rows(seen, options),
+          publish_right(seen, options),
           kill(seen),
           wait_views(seen, options),
           tables(seen, options),

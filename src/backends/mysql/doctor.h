@@ -37,6 +37,7 @@ struct Seen {
   Reply raise_floor;                            // an UPDATE of no row
   Reply lock;                                   // a locking read of no row
   Reply make_row;                               // an INSERT of no row
+  Reply who;                                    // the same, and reading, changing and removing, of who holds and waits
   Reply engine;
   Reply rows;                                   // level, count
   std::uint64_t minted[2] = {0, 0};             // UUID_SHORT(), twice
