@@ -157,8 +157,8 @@ TEST(Arguments, the_option_wins_over_the_environment) {
 }
 
 TEST(Arguments, urls_of_stores_that_are_not_there_are_refused_without_their_password) {
-  for (const char* url : {"mysql://app:hunter2@db/shop", "postgres://app:hunter2@db", "valkey://:hunter2@db",
-                          "etcd://app:hunter2@db", "hunter3://x", "memory:?nonsense=1", "memory:somewhere"}) {
+  for (const char* url : {"postgres://app:hunter2@db", "valkey://:hunter2@db", "etcd://app:hunter2@db", "hunter3://x",
+                          "memory:?nonsense=1", "memory:somewhere"}) {
     try {
       read({"explain", "u1", "--on", url});
       FAIL() << url;
@@ -167,6 +167,24 @@ TEST(Arguments, urls_of_stores_that_are_not_there_are_refused_without_their_pass
       EXPECT_NE(std::string(error.what()).find("--on: "), std::string::npos) << error.what();
     }
   }
+}
+
+TEST(Arguments, url_of_a_store_with_a_program_of_its_own_is_handed_to_that) {
+  try {
+    read({"explain", "u1", "--on", "mysql://app:hunter2@db/shop"});
+    FAIL() << "it is read here";
+  } catch (const AnotherProgram& other) {
+    EXPECT_EQ(other.scheme, "mysql");
+    EXPECT_EQ(other.otherwise.find("hunter2"), std::string::npos) << other.otherwise;
+  }
+}
+
+TEST(Arguments, doctor_has_a_store_and_a_form) {
+  const auto plain = std::get<DoctorCommand>(read({"doctor", "--on", "shm:x"}));
+  EXPECT_EQ(plain.store.text, "shm:x");
+  EXPECT_FALSE(plain.json);
+  EXPECT_TRUE(std::get<DoctorCommand>(read({"doctor", "--json"})).json);
+  EXPECT_THROW(read({"doctor", "u1"}), UsageError);
 }
 
 TEST(Output, wide_characters_take_two_columns) {

@@ -19,10 +19,10 @@ Snapshot example() {
   Snapshot snapshot;
   snapshot.store = "shm:";
   snapshot.table = "/dev/shm/hierlock-1000";
-  snapshot.holders = {{backup, "u1", Mode::IX, false, 1794784444996501134, 123s},
-                      {backup, "u1/a1", Mode::IX, false, 1794784444996501134, 123s},
-                      {backup, "u1/a1/r1", Mode::X, true, 1794784444996501134, 123s},
-                      {third, "slots \"import\"", Mode::X, true, 1794784444996501200, 250ms}};
+  snapshot.holders = {{backup, "u1", Mode::IX, false, 1, 1794784444996501134, 123s},
+                      {backup, "u1/a1", Mode::IX, false, 1, 1794784444996501134, 123s},
+                      {backup, "u1/a1/r1", Mode::X, true, 1, 1794784444996501134, 123s},
+                      {third, "slots \"import\"", Mode::X, true, 2, 1794784444996501200, 250ms}};
   snapshot.waiters = {{report, "u1", "u1, u7", Mode::X, 12s, {7}}, {third, "u1", "u1", Mode::X, 2s, {7, 9}}};
   return snapshot;
 }

@@ -260,7 +260,7 @@ TEST_P(Doctor, tables_that_are_not_there_are_unsafe_unless_they_are_made_when_ne
   plain().ask("DROP TABLE " + quoted(table()) + ", " + quoted(settings()) + ", " + quoted(table() + "_who"));
   const auto verdict_of = [&](const std::string& check) { return finding(there(), check).verdict; };
   EXPECT_TRUE(says(finding(there(), "tables"), Verdict::unsafe, "there is no " + table()));
-  for (const char* check : {"lock_rows", "read_settings", "settings", "engine", "rows"}) {
+  for (const char* check : {"lock_rows", "read_settings", "publish", "settings", "engine", "rows"}) {
     EXPECT_EQ(verdict_of(check), Verdict::unknown) << check;
   }
   for (const char* check : {"tables", "settings", "engine", "rows", "fence_floor", "publish"}) {

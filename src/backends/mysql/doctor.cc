@@ -274,8 +274,9 @@ Finding publish_right(const Seen& seen, const Options& options) {
   if (seen.who.well()) return good("publish", "this account may tell other processes who holds and waits");
   const std::string so = ": other processes cannot see who holds and waits, and a deadlock between several sessions is "
                          "ended by timeouts only";
-  if (no_table(seen.who) && options.layout.lazy && !has_rows(seen.settings)) {
-    return good("publish", "no table yet: it is made with the others");
+  if (no_table(seen.who) && !has_rows(seen.settings)) {
+    if (options.layout.lazy) return good("publish", "no table yet: it is made with the others");
+    return bad("publish", Verdict::unknown, "there is no table to try it on", "see tables");
   }
   if (no_table(seen.who)) {
     return bad("publish", Verdict::slow, "there is no " + options.layout.who_table() + so, provision(options));

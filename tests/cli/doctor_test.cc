@@ -1,0 +1,106 @@
+// doctor, and what explain says of a database, as the tool's users meet them.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "tool.h"
+
+namespace tooltest {
+namespace {
+
+// The URL of a server, or nothing; its password may be in no output.
+std::string server() {
+  const char* const url = std::getenv("HIERLOCK_TEST_MYSQL");
+  return url == nullptr ? "" : url;
+}
+std::string password_of(const std::string& url) {
+  const std::size_t at = url.rfind('@'), colon = url.rfind(':', at);
+  return url.substr(colon + 1, at - colon - 1);
+}
+
+#define NEEDS_SERVER()                                                                                            \
+  if (server().empty()) {                                                                                         \
+    if (std::getenv("CI") != nullptr) FAIL() << "HIERLOCK_TEST_MYSQL names no server";                            \
+    GTEST_SKIP() << "HIERLOCK_TEST_MYSQL names no server: eval \"$(tools/servers env)\"";                         \
+  }                                                                                                               \
+  static_assert(true, "a semicolon follows")
+
+TEST(Doctor, has_nothing_to_look_at_where_there_is_no_server) {
+  const Store store;
+  for (const char* url : {"memory:", store.url()}) {
+    const Result result = run({"doctor"}, url);
+    EXPECT_EQ(result.code, 64);
+    EXPECT_EQ(result.out, "");
+    EXPECT_NE(result.err.find("nothing to look at"), std::string::npos) << result.err;
+  }
+}
+
+TEST(Doctor, ends_with_78_where_something_is_unsafe_and_with_0_where_nothing_is) {
+  NEEDS_SERVER();
+  const Result bare = run({"doctor", "--on", server() + "?table=nobody_made_this"});
+  EXPECT_EQ(bare.code, 78);
+  EXPECT_NE(bare.out.find("unsafe    tables: there is no nobody_made_this"), std::string::npos) << bare.out;
+  EXPECT_NE(bare.out.find("\n          fix: run `hierlock provision"), std::string::npos) << bare.out;
+  EXPECT_NE(bare.out.find("\n1 unsafe, 0 slow, "), std::string::npos) << bare.out;
+  EXPECT_LT(bare.out.find("unsafe"), bare.out.find("good"));
+  const Result lazy = run({"doctor", "--on", server() + "?table=nobody_made_this&provision=lazy"});
+  EXPECT_EQ(lazy.code, 0) << lazy.out;
+  for (const Result& result : {bare, lazy}) {
+    EXPECT_LE(widest_line(result.out), 80u) << result.out;
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(result.out.find(password_of(server())), std::string::npos);
+  }
+}
+
+TEST(Doctor, prints_one_json_document) {
+  NEEDS_SERVER();
+  const Result result = run({"doctor", "--json"}, (server() + "?table=nobody_made_this").c_str());
+  EXPECT_EQ(result.code, 78);
+  EXPECT_TRUE(is_json(result.out)) << result.out;
+  EXPECT_TRUE(result.out.starts_with("{\n  \"version\": 1,\n  \"store\": \"mysql://")) << result.out;
+  EXPECT_NE(result.out.find("\"safe\": false"), std::string::npos);
+  EXPECT_NE(result.out.find("\"check\": \"isolation\",\n      \"verdict\": \"good\""), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find(password_of(server())), std::string::npos);
+}
+
+TEST(Doctor, tells_who_cannot_come_in) {
+  NEEDS_SERVER();
+  std::string stranger = server();
+  stranger.replace(stranger.find(password_of(stranger)), password_of(stranger).size(), "wrong");
+  EXPECT_EQ(run({"doctor", "--on", stranger}).code, 77);
+  EXPECT_EQ(run({"doctor", "--on", "mysql://app@127.0.0.1:1/shop"}).code, 69);
+  EXPECT_EQ(run({"doctor", "--on", "mysql://app@127.0.0.1:1/shop?nonsense=1"}).code, 64);
+}
+
+TEST(Explain, prints_the_statements_of_a_database) {
+  NEEDS_SERVER();
+  const Result result = run({"explain", "--on", server() + "?table=nobody_made_this", "u1/a1/r1"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("UNION ALL (SELECT 2, UUID_SHORT(), CONNECTION_ID() FROM `nobody_made_this` WHERE level=2 AND "
+                            "bucket=8675750 FOR UPDATE);\n"),
+            std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find("\nROLLBACK;\n"), std::string::npos);
+  EXPECT_EQ(result.out.find(password_of(server())), std::string::npos);
+  const Result json = run({"explain", "--json", "--on", server(), "u1/a1/r1"});
+  EXPECT_TRUE(is_json(json.out)) << json.out;
+  EXPECT_NE(json.out.find("\"statements\": \"-- MySQL"), std::string::npos) << json.out;
+}
+
+TEST(Explain, of_a_database_that_does_not_answer_says_so) {
+  const Result result = run({"explain", "--on", "mysql://app@127.0.0.1:1/shop?buckets=10", "u1"});
+  if (result.err.find("no mysql store") != std::string::npos) GTEST_SKIP() << "built without mysql:";
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("assuming MySQL, 10 buckets"), std::string::npos) << result.out;
+}
+
+TEST(Explain, of_what_a_database_refuses_tells_why) {
+  const Result result = run({"explain", "--on", "mysql://app@127.0.0.1:1/shop", "shared u1"});
+  if (result.err.find("no mysql store") != std::string::npos) GTEST_SKIP() << "built without mysql:";
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("-- refused: shared u1: rows have no intention modes"), std::string::npos) << result.out;
+}
+
+}  // namespace
+}  // namespace tooltest
