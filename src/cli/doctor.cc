@@ -43,7 +43,7 @@ std::string finding_text(const Finding& finding) {
 }
 
 std::string as_text(const std::string& store, std::span<const Finding> findings) {
-  std::string out = plan::showable(store) + "\n\n";
+  std::string out = wrapped(plan::showable(store), line_width) + "\n";
   for (const Verdict verdict : worst_first) {
     for (const Finding& finding : findings) {
       if (finding.verdict == verdict) out += finding_text(finding);
