@@ -35,6 +35,7 @@ class OwnServer {
   OwnServer(const OwnServer&) = delete;
   OwnServer& operator=(const OwnServer&) = delete;
 
+  const std::string& name() const { return name_; }                  // as tools/servers knows it
   const std::string& url() const { return url_; }                    // as the application's user
   const std::string& operator_url() const { return operator_url_; }  // who may do anything
 

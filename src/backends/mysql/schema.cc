@@ -4,6 +4,7 @@
 #include <charconv>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "mysql/who.h"
 #include "plan/buckets.h"
@@ -58,6 +59,17 @@ void check_floor(std::uint64_t minted, std::uint64_t floor) {
               "clock set right");
 }
 
+// UUID_SHORT() counts from the second that the server was started in. One that is started again within that second would
+// count anew from the same number: so nothing is minted before it is over.
+void outlast_first_second(Connection& connection, Vigil& vigil) {
+  for (;;) {
+    const Reply now = connection.ask("SELECT UUID_SHORT(), UNIX_TIMESTAMP()", vigil);
+    const std::uint64_t started = (number(now.rows.at(0).at(0)) & fence_mask) >> 24;
+    if (started != number(now.rows.at(0).at(1))) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_floor, Clock::duration time) {
@@ -65,6 +77,7 @@ std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_
   auto connection = std::make_unique<Connection>(options.address, vigil);
   connection->ask(prepare_session(dialect_of(*connection)), vigil);
   refuse_unsafe(*connection, vigil);
+  outlast_first_second(*connection, vigil);
   const Reply now = connection->ask(std::string("SELECT CONNECTION_ID(), UUID_SHORT(), ") +
                                         (connection->mariadb() ? "CONCAT_WS('\n', @@hostname, @@port, @@datadir)"
                                                                : "@@server_uuid"),

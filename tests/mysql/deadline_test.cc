@@ -1,0 +1,283 @@
+// Deadlines, cancellation and the pool: a wait ends when it was asked to, and nothing is lost or left on the way.
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <latch>
+#include <random>
+
+#include "on_server.h"
+
+namespace hierlock::mysql_tests {
+namespace {
+
+class Deadline : public OnServer {};
+
+Clock::duration median(std::vector<Clock::duration> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+TEST_P(Deadline, a_timeout_is_kept_to_the_millisecond_though_the_server_counts_in_seconds) {  // H2
+  Locker holder = open(), waiter = open();
+  const Lock held = holder.acquire("u1/a1/r1");
+  (void)waiter.try_acquire("u1/a1/r1", 10ms);  // connects what it will need
+  std::vector<Clock::duration> times;
+  for (int i = 0; i < 9; ++i) {
+    const auto begin = Clock::now();
+    EXPECT_FALSE(waiter.try_acquire("u1/a1/r1", 50ms));
+    times.push_back(Clock::now() - begin);
+    EXPECT_GE(times.back(), 50ms);
+    EXPECT_LT(times.back(), 3s);
+  }
+  EXPECT_LT(median(times), 150ms);
+}
+
+TEST_P(Deadline, a_cancelled_wait_ends_at_once) {  // H2
+  Locker holder = open(), waiter = open();
+  const Lock held = holder.acquire("u1/a1/r1");
+  std::vector<Clock::duration> times;
+  for (int i = 0; i < 5; ++i) {
+    std::stop_source stop;
+    auto asks = std::async(std::launch::async, [&] {
+      return error_of([&] { (void)waiter.acquire("u1/a1/r1", {.cancel = stop.get_token()}); });
+    });
+    ASSERT_TRUE(eventually([&] { return somebody_waits(); }));
+    const auto begin = Clock::now();
+    stop.request_stop();
+    const std::optional<Error> error = asks.get();
+    times.push_back(Clock::now() - begin);
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->kind(), ErrorKind::cancelled) << error->what();
+    EXPECT_LT(times.back(), 3s);
+  }
+  EXPECT_LT(median(times), 100ms);
+  EXPECT_EQ(locked().size(), 3u) << "what the holder has, and nothing else";
+}
+
+TEST_P(Deadline, cancelled_before_it_begins_is_cancelled) {
+  Locker locker = open();
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { (void)locker.acquire("u1", {.cancel = stop.get_token()}); }));
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Deadline, a_timed_out_extend_keeps_the_lock) {
+  Locker holder = open(), waiter = open();
+  const Lock held = holder.acquire("u1/a1/r1");
+  Lock lock = waiter.acquire("u2/a1/r1");
+  const std::int64_t fence = lock.fence();
+  EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { lock.extend("u1/a1/r1", {.timeout = 50ms}); }));
+  EXPECT_TRUE(fails_with(ErrorKind::busy, [&] { lock.extend("u1/a1/r1", {.timeout = 0ms}); }));
+  std::stop_source stop;
+  auto asks = std::async(std::launch::async, [&] {
+    return error_of([&] { lock.extend("u1/a1/r1", {.cancel = stop.get_token()}); });
+  });
+  ASSERT_TRUE(eventually([&] { return somebody_waits(); }));
+  stop.request_stop();
+  const std::optional<Error> error = asks.get();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::cancelled) << error->what();
+  EXPECT_TRUE(lock.held());
+  EXPECT_EQ(lock.fence(), fence);
+  const auto rows = locked();
+  EXPECT_EQ(std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.second == 'X'; }), 2);
+}
+
+// A KILL that ends a wait must hit that wait: neither a grant that crossed it, nor the next statement of the session.
+TEST_P(Deadline, what_is_granted_is_held_and_what_is_ended_leaves_nothing_however_the_two_cross) {  // H8, B3
+  Locker churner = open(), waiter = open("connections=2");
+  std::atomic<bool> over = false;
+  std::thread churns([&] {
+    std::minstd_rand random(7);
+    while (!over) {
+      Lock lock = churner.acquire("u1/a1/r1");
+      const auto end = Clock::now() + std::chrono::microseconds(random() % 3000);
+      while (Clock::now() < end) std::this_thread::yield();
+      lock.release();
+      std::this_thread::yield();
+    }
+  });
+  Plain probe(operator_server());
+  probe.ask("SET autocommit=0");
+  const std::string target = "SELECT bucket FROM `" + table() + "` WHERE level=2 FOR UPDATE NOWAIT";
+  std::minstd_rand random(11);
+  int granted = 0, ended = 0;
+  std::int64_t last = 0;
+  for (int i = 0; i < 300; ++i) {
+    const std::optional<Error> error = error_of([&] {
+      std::optional<Lock> lock = waiter.try_acquire("u1/a1/r1", std::chrono::microseconds(random() % 4000));
+      if (!lock) {
+        ++ended;
+        return;
+      }
+      ++granted;
+      EXPECT_GT(lock->fence(), last);
+      last = lock->fence();
+      const unsigned code = probe.code_of(target);
+      EXPECT_TRUE(code == 3572 || code == 1205) << "granted, but somebody else could take it: " << code;
+      probe.ask("ROLLBACK");
+      EXPECT_TRUE(lock->held());
+    });
+    EXPECT_FALSE(error) << "try " << i << ": " << error->what();  // a KILL that came late is 1317
+  }
+  over = true;
+  churns.join();
+  EXPECT_GT(granted, 0);
+  EXPECT_GT(ended, 0);
+  EXPECT_TRUE(eventually([&] { return locked().empty(); }, 5s));
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Deadline);
+
+class Connections : public OnServer {};
+
+TEST_P(Connections, one_more_lock_than_connections_waits_for_one) {
+  Locker locker = open("connections=2");
+  std::latch both(2), go(1);
+  const auto holds = [&](const char* path) {
+    const Lock lock = locker.acquire(path);
+    both.count_down();
+    go.wait();
+  };
+  std::thread first(holds, "u1"), second(holds, "u2");
+  both.wait();
+  EXPECT_FALSE(locker.try_acquire("u3", 30ms)) << "a deadline holds here, too";
+  EXPECT_TRUE(fails_with(ErrorKind::exhausted, [&] { (void)locker.try_acquire("u3"); }, "connections="));
+  std::stop_source stop;
+  auto cancelled = std::async(std::launch::async, [&] {
+    return error_of([&] { (void)locker.acquire("u4", {.cancel = stop.get_token()}); });
+  });
+  auto third = std::async(std::launch::async, [&] { return locker.acquire("u3").held(); });
+  EXPECT_EQ(third.wait_for(50ms), std::future_status::timeout);
+  stop.request_stop();
+  const std::optional<Error> error = cancelled.get();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::cancelled);
+  go.count_down();
+  EXPECT_TRUE(third.get());
+  first.join();
+  second.join();
+}
+
+TEST_P(Connections, an_owner_that_has_one_does_not_wait_for_another) {
+  Locker locker = open("connections=2");
+  Lock first = locker.acquire("u1"), second = locker.acquire("u2");
+  const std::optional<Error> error = error_of([&] { (void)locker.acquire("u3"); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::exhausted) << error->what();
+  EXPECT_TRUE(error->retryable());
+  EXPECT_EQ(locked().size(), 2u) << "and has lost nothing by asking";
+  first.release();
+  EXPECT_TRUE(locker.acquire("u3").held());
+}
+
+TEST_P(Connections, many_threads_share_few_and_all_get_their_turn) {
+  Locker locker = open("connections=2");
+  std::atomic<int> inside = 0, done = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 25; ++i) {
+        const Lock lock = locker.acquire(t % 2 == 0 ? "hot" : "u" + std::to_string(t) + "/a" + std::to_string(i));
+        ++done;
+        if (t % 2 != 0) continue;
+        EXPECT_EQ(inside.fetch_add(1), 0);
+        inside.fetch_sub(1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(done, 200);
+  EXPECT_TRUE(locked().empty());
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Connections);
+
+class Lazy : public OnServer {
+ protected:
+  std::string rows() { return plain().one("SELECT COUNT(*) FROM `" + table() + "`"); }
+  // Many threads of two Lockers that have just been opened, all at once.
+  void race(const std::function<std::string(int)>& path) {
+    std::vector<std::unique_ptr<Locker>> lockers;
+    std::mutex mutex;
+    std::latch ready(16);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 16; ++t) {
+      threads.emplace_back([&, t] {
+        ready.arrive_and_wait();
+        const std::optional<Error> error = error_of([&] {
+          Locker* locker = nullptr;
+          {
+            const std::lock_guard guard(mutex);
+            if (lockers.size() < 2) lockers.push_back(std::make_unique<Locker>(open()));
+            locker = lockers[static_cast<std::size_t>(t) % lockers.size()].get();
+          }
+          EXPECT_TRUE(locker->acquire(path(t)).held());
+        });
+        EXPECT_FALSE(error) << path(t) << ": " << error->what();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+};
+
+TEST_P(Lazy, a_race_for_the_first_use_of_one_row_makes_it_once) {  // H11
+  race([](int) { return "u1/a1/r1"; });
+  EXPECT_EQ(rows(), "3");
+}
+
+TEST_P(Lazy, a_race_for_the_first_use_of_many_rows_makes_each_once) {  // H11
+  race([](int t) { return "u" + std::to_string(t % 2) + "/a" + std::to_string(t % 4) + "/r" + std::to_string(t); });
+  EXPECT_EQ(rows(), std::to_string(2 + 4 + 16));
+}
+
+TEST_P(Lazy, lockers_that_open_at_once_make_one_table) {  // H11
+  std::latch ready(8);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      ready.arrive_and_wait();
+      const std::optional<Error> error = error_of([&] { EXPECT_TRUE(open().acquire("u1/a1/r1").held()); });
+      EXPECT_FALSE(error) << error->what();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(rows(), "3");
+  EXPECT_EQ(plain().one("SELECT COUNT(*) FROM `" + table() + "_settings`"), "1");
+}
+
+TEST_P(Lazy, a_row_is_made_beside_one_that_somebody_holds_without_waiting) {  // H11
+  Locker one = open("buckets=4"), two = open("buckets=4");
+  // With so few buckets every level soon has all its rows, and each new one is next to one that is held.
+  Lock held = one.acquire("u1/a1/r1");
+  int met = 0;
+  for (int i = 0; i < 40; ++i) {
+    const std::string path = "x" + std::to_string(i) + "/a" + std::to_string(i) + "/r" + std::to_string(i);
+    const auto begin = Clock::now();
+    if (two.try_acquire(path)) ++met;
+    EXPECT_LT(Clock::now() - begin, 900ms) << path;  // an INSERT that waited gave up after a second
+  }
+  EXPECT_GT(met, 0);
+  EXPECT_TRUE(held.held());
+  EXPECT_LE(std::stoi(rows()), 12);
+}
+
+TEST_P(Lazy, a_row_that_somebody_is_just_making_is_not_an_error) {  // H11
+  Locker locker = open("buckets=1");
+  plain().ask("START TRANSACTION");
+  plain().ask("INSERT INTO `" + table() + "` VALUES (0, 0)");
+  auto asks = std::async(std::launch::async, [&] {
+    return error_of([&] { (void)locker.acquire("u1", {.timeout = 30s}); });
+  });
+  EXPECT_TRUE(eventually([&] { return somebody_waits(); })) << "the row counts, though it is not committed";
+  plain().ask("COMMIT");
+  const std::optional<Error> error = asks.get();
+  EXPECT_FALSE(error) << error->what();
+  EXPECT_EQ(rows(), "1");
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Lazy);
+
+}  // namespace
+}  // namespace hierlock::mysql_tests

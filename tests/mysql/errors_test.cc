@@ -1,0 +1,217 @@
+// What goes wrong is told apart, says what to do, and leaves nothing locked.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+
+#include "on_server.h"
+#include "relay.h"
+
+namespace hierlock::mysql_tests {
+namespace {
+
+class Errors : public OnServer {
+ protected:
+  // A port that somebody listens on and never answers at, or that nobody listens on.
+  struct Port {
+    explicit Port(bool listens) : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      socklen_t size = sizeof address;
+      bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+      getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+      if (listens) listen(socket, 8);
+      number = ntohs(address.sin_port);
+    }
+    ~Port() { close(socket); }
+    Port(const Port&) = delete;
+    Port& operator=(const Port&) = delete;
+    int socket;
+    unsigned number;
+  };
+  Server at_port(unsigned port) const {
+    Server changed = server();
+    changed.port = port;
+    return changed;
+  }
+};
+
+TEST_P(Errors, a_wrong_password_is_denied_and_not_shown) {
+  Server as = server();
+  as.password = "hunter2";
+  const std::optional<Error> error = error_of([&] { (void)hierlock::open(url(as)); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::denied) << error->what();
+  EXPECT_EQ(error->native_code(), 1045);
+  EXPECT_FALSE(error->retryable());
+  EXPECT_EQ(std::string(error->what()).find("hunter2"), std::string::npos) << error->what();
+}
+
+TEST_P(Errors, a_database_that_is_not_there_is_not_provisioned) {
+  Server as = operator_server();
+  as.database = "no_such_database";
+  EXPECT_TRUE(fails_with(ErrorKind::not_provisioned, [&] { (void)hierlock::open(url(as)); }, "no_such_database"));
+}
+
+TEST_P(Errors, nobody_at_the_port_is_unavailable_at_once) {
+  const Port nobody(false);
+  const auto begin = Clock::now();
+  const std::optional<Error> error = error_of([&] { (void)hierlock::open(url(at_port(nobody.number))); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::unavailable) << error->what();
+  EXPECT_TRUE(error->retryable());
+  EXPECT_NE(std::string(error->what()).find(std::to_string(nobody.number)), std::string::npos) << error->what();
+  EXPECT_LT(Clock::now() - begin, 3s);
+}
+
+TEST_P(Errors, a_server_that_does_not_answer_is_unavailable_in_bounded_time) {
+  const Port silent(true);
+  for (const char* how : {"tls=off", "tls=on"}) {
+    const auto begin = Clock::now();
+    EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)hierlock::open(url(at_port(silent.number), how)); }));
+    EXPECT_LT(Clock::now() - begin, 8s) << how;
+  }
+}
+
+TEST_P(Errors, tables_that_are_not_there_are_not_provisioned) {  // H6
+  const std::string ahead = server().url("table=" + table());
+  EXPECT_TRUE(fails_with(ErrorKind::not_provisioned, [&] { (void)hierlock::open(ahead); }, "hierlock provision"));
+  Locker locker = open();
+  locker.acquire("u1").release();
+  plain().ask("DROP TABLE `" + table() + "`");
+  const std::optional<Error> error = error_of([&] { (void)locker.acquire("u1"); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::not_provisioned) << error->what();
+  EXPECT_EQ(error->native_code(), 1146);
+}
+
+TEST_P(Errors, a_row_that_is_not_there_names_itself_and_its_cure_and_leaves_nothing_locked) {  // H6, H8
+  (void)open();  // makes the tables
+  const std::string ahead = server().url("table=" + table());
+  Locker locker = hierlock::open(ahead);
+  open().acquire("u1/a1").release();  // all but the last level
+  const std::optional<Error> error = error_of([&] { (void)locker.acquire("u1/a1/r1"); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::not_provisioned);
+  const std::string text = error->what();
+  for (const char* part : {"level 2", "bucket", "hierlock provision"}) EXPECT_NE(text.find(part), text.npos) << text;
+  EXPECT_EQ(text.find(server().password), text.npos) << text;
+  EXPECT_TRUE(locked().empty());
+  EXPECT_EQ(plain().one("SELECT COUNT(*) FROM `" + table() + "`"), "2") << "nothing is made unless it is asked for";
+  EXPECT_FALSE(error_of([&] { (void)locker.acquire("u1/a1"); }));
+}
+
+TEST_P(Errors, who_may_only_read_is_denied_and_told_what_is_missing) {
+  open().acquire("u1/a1/r1").release();
+  const Server reader = make_user("SELECT", server().database + ".*");
+  const std::string ahead = reader.url("table=" + table());
+  if (mariadb()) {  // it asks for no more than SELECT
+    EXPECT_TRUE(hierlock::open(ahead).acquire("u1/a1/r1").held());
+    return;
+  }
+  const std::optional<Error> error = error_of([&] { (void)hierlock::open(ahead).acquire("u1/a1/r1"); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::denied) << error->what();
+  EXPECT_EQ(error->native_code(), 1142) << error->what();
+  EXPECT_NE(std::string(error->what()).find(table()), std::string::npos) << error->what();
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Errors, who_may_not_make_tables_is_denied_with_lazy_provisioning) {
+  const Server reader = make_user("SELECT, UPDATE", server().database + ".*");
+  EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { (void)hierlock::open(url(reader)); }, "CREATE"));
+}
+
+TEST_P(Errors, what_cannot_be_said_in_rows_is_refused_before_anything_is_sent) {  // H7, B2, B10
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(url(at_port(relay.port())));
+  relay.forget();
+  EXPECT_TRUE(fails_with(ErrorKind::invalid_argument, [&] { (void)locker.acquire("a/b/c/d"); }, "levels"));
+  EXPECT_TRUE(fails_with(ErrorKind::unsupported, [&] { (void)locker.acquire(shared("u1/a1")); }, "level"));
+  EXPECT_TRUE(fails_with(ErrorKind::invalid_argument, [&] { (void)locker.acquire(""); }));
+  EXPECT_TRUE(fails_with(ErrorKind::invalid_argument, [&] { (void)locker.acquire("u1//r1"); }));
+  EXPECT_TRUE(relay.commands().empty());
+}
+
+// Two sessions of two Lockers that each hold what the other asks for: a cycle only the server can see.
+TEST_P(Errors, a_deadlock_is_told_and_releases_the_whole_lock) {  // H9, H8, B11
+  Locker one = open(), two = open();
+  Lock first = one.acquire("u1/a1/r1"), second = two.acquire("u2/a1/r1");
+  auto asks = std::async(std::launch::async, [&] { return error_of([&] { first.extend("u2/a1/r1"); }); });
+  ASSERT_TRUE(eventually([&] { return somebody_waits(); }));
+  std::optional<Error> of_two = error_of([&] { second.extend("u1/a1/r1"); });
+  if (of_two) second.release();  // harmless: it is released already
+  const std::optional<Error> of_one = asks.get();
+  ASSERT_NE(of_one.has_value(), of_two.has_value()) << "one of them is the victim, and only one";
+  const Error& error = of_one ? *of_one : *of_two;
+  Lock &victim = of_one ? first : second, &winner = of_one ? second : first;
+  EXPECT_EQ(error.kind(), ErrorKind::deadlock) << error.what();
+  EXPECT_EQ(error.native_code(), 1213);
+  EXPECT_TRUE(error.retryable());
+  EXPECT_NE(std::string(error.what()).find("released"), std::string::npos) << "the error says so: " << error.what();
+  EXPECT_FALSE(victim.held());
+  EXPECT_TRUE(winner.held());
+  EXPECT_EQ(locked().size(), 6u) << "all of the winner's, nothing else";
+  winner.release();
+  EXPECT_TRUE(locked().empty());
+  // Neither the queue in the process nor the pool of connections keeps anything of the victim.
+  for (Locker* locker : {&one, &two}) {
+    EXPECT_TRUE(locker->acquire({"u1/a1/r1", "u2/a1/r1"}, {.timeout = 5s}).held());
+    EXPECT_TRUE(locker->snapshot().holders.empty());
+  }
+}
+
+TEST_P(Errors, a_timeout_leaves_nothing_locked) {  // H8, H9
+  Locker one = open(), two = open();
+  const Lock held = one.acquire("u1/a1/r1");
+  const std::optional<Error> error = error_of([&] { (void)two.acquire({"u1/a1/r1", "u9/a9/r9"}, {.timeout = 100ms}); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::timeout) << error->what();
+  EXPECT_TRUE(error->retryable());
+  EXPECT_TRUE(eventually([&] { return locked().size() == 3; }, 5s)) << "what the holder has, and nothing else";
+  EXPECT_TRUE(two.acquire("u9/a9/r9").held());
+}
+
+// The server ends a wait after innodb_lock_wait_timeout (1205), and the library asks again until its own deadline.
+TEST_P(Errors, a_wait_outlives_the_servers_own_timeout) {  // H9, H2
+  Relay relay(server().host, server().port);
+  Locker one = open(), two = hierlock::open(url(at_port(relay.port())));
+  Lock held = one.acquire("u1/a1/r1");
+  two.acquire("u1/a2").release();
+  relay.forget();
+  auto asks = std::async(std::launch::async, [&] { return two.acquire("u1/a1/r1", {.timeout = 60s}).fence(); });
+  const auto executes = [&] {
+    const auto said = relay.commands();
+    return std::count_if(said.begin(), said.end(), [](const auto& c) { return c.code == com_stmt_execute; });
+  };
+  ASSERT_TRUE(eventually([&] { return executes() >= 2; }, 20s)) << "it asks again";
+  const std::int64_t before = held.fence();
+  held.release();
+  EXPECT_GT(asks.get(), before);
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Errors, an_extend_that_waits_long_keeps_what_it_holds) {  // B4
+  Locker one = open(), two = open();
+  Lock held = one.acquire("u1/a1/r1"), more = two.acquire("u2/a1/r1");
+  std::atomic<bool> lost = false;
+  const std::stop_callback callback(more.lost(), [&] { lost = true; });
+  auto asks = std::async(std::launch::async, [&] { return error_of([&] { more.extend("u1/a1/r1", {.timeout = 60s}); }); });
+  // Longer than a lease and than the server's own timeout.
+  ASSERT_FALSE(eventually([&] { return asks.wait_for(0s) == std::future_status::ready; }, 14s));
+  EXPECT_FALSE(lost);
+  held.release();
+  const std::optional<Error> error = asks.get();
+  EXPECT_FALSE(error) << error->what();
+  EXPECT_TRUE(more.held());
+  EXPECT_EQ(locked().size(), 6u);
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Errors);
+
+}  // namespace
+}  // namespace hierlock::mysql_tests

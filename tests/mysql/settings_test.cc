@@ -1,0 +1,181 @@
+// What the database has recorded about its locks, fences over restarts, and set-ups that cannot exclude.
+#include <cstdlib>
+
+#include "forger.h"
+#include "on_server.h"
+#include "own_server.h"
+
+namespace hierlock::mysql_tests {
+namespace {
+
+class Settings : public OnServer {
+ protected:
+  std::string settings() const { return "`" + table() + "_settings`"; }
+};
+
+TEST_P(Settings, who_asks_for_other_buckets_or_levels_is_told_both_numbers) {  // H3, M7
+  (void)open("buckets=1000&levels=4");
+  const auto both = [&](const std::string& asks, const std::string& one, const std::string& other) {
+    EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { (void)open(asks); }, one)) << asks;
+    EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { (void)open(asks); }, other)) << asks;
+  };
+  both("buckets=1001", "1001", "1000");
+  both("levels=3", "levels=3", "4");
+  EXPECT_FALSE(error_of([&] { (void)open("buckets=1000&levels=4"); }));
+}
+
+TEST_P(Settings, who_asks_for_nothing_gets_what_is_recorded) {  // H3
+  (void)open("buckets=1&levels=4");
+  Locker locker = open();
+  const Lock lock = locker.acquire("a/b/c/d");
+  const auto rows = locked();
+  EXPECT_EQ(rows.size(), 4u);
+  for (const auto& [row, mode] : rows) EXPECT_EQ(row.second, 0) << "there is only one bucket";
+  Locker other = open();
+  EXPECT_FALSE(other.try_acquire("x/b/c/d")) << "which they share all";  // H15
+}
+
+TEST_P(Settings, a_format_that_is_not_known_or_damaged_is_incompatible) {
+  (void)open();
+  for (const char* change : {"format=2", "buckets=0", "levels=0", "levels=9"}) {
+    plain().ask("UPDATE " + settings() + " SET format=1, buckets=10, levels=3");
+    plain().ask("UPDATE " + settings() + " SET " + change);
+    EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { (void)open(); }, table())) << change;
+  }
+}
+
+TEST_P(Settings, a_server_whose_numbers_are_below_those_given_out_is_unsafe) {  // B3
+  Locker before = open();
+  plain().ask("UPDATE " + settings() + " SET fence_floor=(UUID_SHORT() & ((1 << 56) - 1)) + (1 << 30)");
+  EXPECT_TRUE(fails_with(ErrorKind::unsafe_topology, [&] { (void)open(); }, "UUID_SHORT()"));
+}
+
+TEST_P(Settings, the_floor_rises_to_the_server_and_never_falls) {  // B3
+  (void)open();
+  const auto floor = [&] { return std::stoull(plain().one("SELECT fence_floor FROM " + settings())); };
+  const unsigned long long first = floor();
+  EXPECT_GT(first, 0u);
+  (void)open();
+  EXPECT_GE(floor(), first);
+}
+
+TEST_P(Settings, fences_rise_over_lockers_and_levels) {  // B3
+  Locker one = open(), two = open();
+  std::int64_t last = 0;
+  for (int i = 0; i < 10; ++i) {
+    for (Locker* locker : {&one, &two}) {
+      for (const char* path : {"u1/a1/r1", "u1/a1", "u1", "u1/a1/r2"}) {
+        const Lock lock = locker->acquire(path);
+        EXPECT_GT(lock.fence(), last);
+        EXPECT_EQ(lock.fence() % 128, 0) << "the numbers between are for hand-overs";
+        last = lock.fence();
+      }
+    }
+  }
+}
+
+// On servers of their own, which are set up badly or restarted.
+class Broken : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    HIERLOCK_NEEDS_SERVER(GetParam() == "mysql" ? "MYSQL" : "MARIADB");  // then there are packages of it, too
+    mysql::enable();
+    own_ = OwnServer::get(GetParam());
+    ASSERT_NE(own_, nullptr) << "tools/servers cannot start another " << GetParam();
+    plain_ = std::make_unique<Plain>(own_->operator_url());
+  }
+  std::string url(const std::string& more = "") const {
+    return own_->url() + "?provision=lazy&table=broken" + (more.empty() ? "" : "&" + more);
+  }
+  Plain& plain() { return *plain_; }
+  const OwnServer* own_ = nullptr;
+  std::unique_ptr<Plain> plain_;
+};
+
+TEST_P(Broken, a_read_only_server_is_unsafe) {  // H17
+  (void)hierlock::open(url());
+  plain().ask("SET GLOBAL read_only=1");
+  const std::optional<Error> error = error_of([&] { (void)hierlock::open(url()); });
+  plain().ask("SET GLOBAL read_only=0");
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::unsafe_topology) << error->what();
+  EXPECT_FALSE(error->retryable());
+  EXPECT_NE(std::string(error->what()).find("primary"), std::string::npos) << error->what();
+  EXPECT_FALSE(error_of([&] { (void)hierlock::open(url()); }));
+}
+
+TEST_P(Broken, a_server_with_no_connection_left_is_exhausted) {
+  Locker before = hierlock::open(url("connections=50"));
+  const std::string most = plain().one("SELECT @@GLOBAL.max_connections");
+  plain().ask("SET GLOBAL max_connections=10");
+  std::vector<std::unique_ptr<Plain>> crowd;
+  const std::optional<Error> full = error_of([&] {
+    for (int i = 0; i < 20; ++i) {
+      try {
+        crowd.push_back(std::make_unique<Plain>(own_->url()));
+      } catch (const SqlError& error) {
+        ASSERT_EQ(error.code(), 1040u) << error.what();
+        break;
+      }
+    }
+    (void)hierlock::open(url());
+  });
+  EXPECT_TRUE(before.acquire("u1").held()) << "who has one goes on";
+  Lock first = before.acquire("u1");
+  const std::optional<Error> second = error_of([&] { (void)before.acquire("u2"); });
+  plain().ask("SET GLOBAL max_connections=" + most);
+  for (const std::optional<Error>& error : {full, second}) {
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->kind(), ErrorKind::exhausted) << error->what();
+    EXPECT_EQ(error->native_code(), 1040);
+    EXPECT_TRUE(error->retryable());
+  }
+  EXPECT_TRUE(before.acquire("u2").held()) << "what was refused is not counted as open";
+}
+
+TEST_P(Broken, fences_rise_over_a_restart_of_the_server) {  // B3
+  std::int64_t last = 0;
+  Locker before = hierlock::open(url());
+  for (int restarts = 0; restarts < 3; ++restarts) {  // MariaDB manages two of them within a second
+    last = std::max(last, before.acquire("u1/a1/r1").fence());
+    ASSERT_EQ(std::system(("'" HIERLOCK_SERVERS "' restart " + own_->name() + " >/dev/null").c_str()), 0);
+    EXPECT_GT(hierlock::open(url()).acquire("u1/a1/r1").fence(), last) << "of one who opens";
+    std::optional<Lock> lock;
+    EXPECT_TRUE(eventually([&] { return !error_of([&] { lock = before.acquire("u1/a1"); }); }));
+    ASSERT_TRUE(lock.has_value());
+    EXPECT_GT(lock->fence(), last) << "of one who was there all the time";
+    last = lock->fence();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, Broken, testing::Values("mysql", "mariadb"), [](const auto& engine) { return engine.param; });
+
+// A group of several servers is not to be had here, so the server is made to say that it is in one: another variable, whose
+// name is as long and whose value is not empty, goes by that name. Names are compared without case when they are asked for.
+TEST_P(Settings, a_group_with_several_primaries_is_unsafe) {  // H17
+  const Forger forger(server().url(), {{"group_replication_group_name", "OPTIMIZER_TRACE_MAX_MEM_SIZE"},
+                                       {"optimizer_trace_max_mem_size", "group_replication_group_name"}});
+  EXPECT_TRUE(fails_with(ErrorKind::unsafe_topology,
+                         [&] { (void)hierlock::open(forger.url() + "?provision=lazy&table=" + table()); }, "primaries"));
+}
+
+TEST_P(Settings, a_proxy_that_numbers_sessions_itself_is_unsafe) {  // H17
+  Forger forger(server().url(), {});
+  forger.renumber_sessions();
+  EXPECT_TRUE(fails_with(ErrorKind::unsafe_topology,
+                         [&] { (void)hierlock::open(forger.url() + "?provision=lazy&table=" + table()); }, "proxy"));
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Settings);
+
+TEST(Galera, a_cluster_is_unsafe_even_with_one_node) {  // H17
+  HIERLOCK_NEEDS_SERVER("MARIADB");
+  mysql::enable();
+  const OwnServer* const own = OwnServer::get("mariadb", "--galera");
+  ASSERT_NE(own, nullptr) << "tools/servers cannot start a cluster";
+  EXPECT_TRUE(fails_with(ErrorKind::unsafe_topology,
+                         [&] { (void)hierlock::open(own->url() + "?provision=lazy&table=broken"); }, "Galera"));
+}
+
+}  // namespace
+}  // namespace hierlock::mysql_tests
