@@ -86,6 +86,8 @@ struct Capabilities {
   bool shared_names = false;  // shared(named(…))
   bool slots = false;
   bool fifo = false;              // first come, first served
+  bool passes_own_queue = false;  // an owner's further lock does not queue for a node that it holds already; otherwise
+                                  // it may stand behind somebody who waits for it: a deadlock, and told as one
   bool wakes_waiters = false;     // the store wakes a waiter; otherwise the library polls
   bool extends = false;           // Lock::extend
   bool deadlock_at_once = false;  // found when the cycle closes; otherwise within 2 s

@@ -1,4 +1,4 @@
-// mysql: on MySQL and on MariaDB, between the threads of this process. The servers are named by the environment (H10).
+// mysql: on MySQL and on MariaDB, between the threads of this process and between processes. The servers are named by the environment (H10).
 #include <unistd.h>
 
 #include <cstdlib>
@@ -6,6 +6,7 @@
 #include <hierlock/mysql.h>
 
 #include "backend.h"
+#include "process_party.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -13,24 +14,29 @@ namespace {
 // Rows are made when they are first used, in a table of this process's own.
 class MysqlTable final : public Table {
  public:
-  explicit MysqlTable(const char* variable) {
+  MysqlTable(const char* variable, bool processes) : processes_(processes) {
     mysql::enable();
     url_ = std::string(std::getenv(variable)) + "?provision=lazy&connections=" + std::to_string(connections) +
-           "&table=conformance_" + std::to_string(getpid());
+           "&publish_after=" + (processes ? "0" : "1000") + "&table=conformance_" + std::to_string(getpid());
   }
   Locker open(OpenOptions options) override { return hierlock::open(url_, std::move(options)); }
   bool one_for_all_lockers() const override { return true; }
   std::size_t levels() const override { return 3; }
   std::size_t locks_at_once() const override { return connections - 1; }
+  std::unique_ptr<Party> make_party(std::string name, Locker& locker) override {
+    if (!processes_) return Table::make_party(std::move(name), locker);
+    return std::make_unique<ProcessParty>(std::move(name), url_);
+  }
 
  private:
   static constexpr std::size_t connections = 64;  // of at most 300 at the server
+  const bool processes_;
   std::string url_;
 };
 
-bool add(const char* name, const char* variable) {
+bool add(const char* name, const char* variable, bool processes) {
   return add_backend({.name = name,
-                      .make_table = [variable] { return std::make_unique<MysqlTable>(variable); },
+                      .make_table = [=] { return std::make_unique<MysqlTable>(variable, processes); },
                       .names = false,
                       .slots = false,
                       .missing = [variable]() -> std::string {
@@ -39,8 +45,12 @@ bool add(const char* name, const char* variable) {
                       }});
 }
 
-[[maybe_unused]] const bool mysql = add("mysql", "HIERLOCK_TEST_MYSQL");
-[[maybe_unused]] const bool mariadb = add("mariadb", "HIERLOCK_TEST_MARIADB");
+[[maybe_unused]] const bool mysql = add("mysql", "HIERLOCK_TEST_MYSQL", false);
+[[maybe_unused]] const bool mariadb = add("mariadb", "HIERLOCK_TEST_MARIADB", false);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they would see what they see above, at length
+[[maybe_unused]] const bool mysql_processes = add("mysql_processes", "HIERLOCK_TEST_MYSQL", true);
+[[maybe_unused]] const bool mariadb_processes = add("mariadb_processes", "HIERLOCK_TEST_MARIADB", true);
+#endif
 
 }  // namespace
 }  // namespace hierlock::conformance

@@ -60,6 +60,7 @@ std::string describe(const Capabilities& can) {
   say("shared_names", can.shared_names);
   say("slots", can.slots);
   say("fifo", can.fifo);
+  say("passes_own_queue", can.passes_own_queue);
   say("wakes_waiters", can.wakes_waiters);
   say("extends", can.extends);
   say("deadlock_at_once", can.deadlock_at_once);

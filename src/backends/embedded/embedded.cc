@@ -129,6 +129,7 @@ class Embedded final : public spi::Backend {
             .shared_names = true,
             .slots = true,
             .fifo = true,
+            .passes_own_queue = true,
             .wakes_waiters = true,
             .extends = true,
             .deadlock_at_once = true,

@@ -126,7 +126,7 @@ Options read_url(const spi::Url& url) {
     } else if (name == "connections") {
       options.connections = number(name, value, 1, 1000);
     } else if (name == "publish_after") {
-      options.publish_after = std::chrono::milliseconds(number(name, value, 1, 60'000));
+      options.publish_after = std::chrono::milliseconds(number(name, value, 0, 60'000));
     } else if (name == "tls") {
       if (value != "off" && value != "on" && value != "verify") refuse("tls=" + value + ": write off, on or verify");
       tls = value == "off" ? Tls::off : value == "on" ? Tls::on : Tls::verify;

@@ -57,6 +57,17 @@ std::vector<Node> nodes_of(const spi::Plan& plan, std::uint32_t buckets) {
   return nodes;
 }
 
+// Held in both modes is held in the stronger.
+void add_node(std::vector<Node>& nodes, Node node) {
+  for (Node& known : nodes) {
+    if (known.text != node.text) continue;
+    known.row.mode = strongest(known.row.mode, node.row.mode);
+    known.asked = known.asked || node.asked;
+    return;
+  }
+  nodes.push_back(std::move(node));
+}
+
 class AtServer final : public spi::Waiting {
  public:
   AtServer(spi::Backend& queue, spi::OwnerId owner) : queue_(queue), owner_(owner) {}
@@ -106,7 +117,9 @@ class Store final : public spi::Backend {
       grants_.fetch_add(1, std::memory_order_relaxed);
       const std::int64_t fence = held->fence;
       watch_.start();
-      return spi::Grant{sessions_.add(std::move(held)), fence};
+      const spi::Grant grant{sessions_.add(std::move(held)), fence};
+      watch_.changed();
+      return grant;
     } catch (...) {
       queue_->release(*local);
       throw;
@@ -122,9 +135,12 @@ class Store final : public spi::Backend {
       throw Error(ErrorKind::lost, "the lock was taken away: it cannot be handed over");
     const spi::Grant given = queue_->give(held->local, to);
     const std::uint64_t owner = owner_of(to);
-    const std::lock_guard guard(sessions_.mutex);
-    held->local = given;
-    pool_.give(std::exchange(held->owner, owner), owner);
+    {
+      const std::lock_guard guard(sessions_.mutex);
+      held->local = given;
+      pool_.give(std::exchange(held->owner, owner), owner);
+    }
+    watch_.changed();
     return grant;
   }
 
@@ -238,7 +254,7 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   const AtServer waiting(*queue_, request.owner);
   const auto forget = [this](Pending* pending) {
     sessions_.remove(pending);
-    watch_.wake();
+    watch_.wake();  // what was written down goes
   };
   std::shared_ptr<Pending> pending;
   std::unique_ptr<Pending, decltype(forget)> registered(nullptr, forget);
@@ -254,6 +270,7 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
     sessions_.add(pending);
     registered.reset(pending.get());
     watch_.start();
+    watch_.changed();
     return pending.get();
   });
   watched = &vigil;
@@ -411,9 +428,13 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
     if (std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
       grants_.fetch_add(1, std::memory_order_relaxed);
       held->confirmed = sent;
-      const std::lock_guard guard(sessions_.mutex);
-      held->fence = fence_of(reply);
-      for (Node& node : nodes_of(request.plan, recorded_.buckets)) held->nodes.push_back(std::move(node));
+      {
+        const std::lock_guard guard(sessions_.mutex);
+        held->fence = fence_of(reply);
+        for (Node& node : nodes_of(request.plan, recorded_.buckets)) add_node(held->nodes, std::move(node));
+      }
+      talking.unlock();
+      watch_.changed();
       return spi::Grant{grant.id, held->fence};
     }
     if (!options_.layout.lazy || made > 3) throw not_provisioned(rows, reply);
@@ -460,6 +481,10 @@ void Store::release(const spi::Grant& grant) noexcept {
     held->gone = true;  // its heartbeat is not answered: whoever waits for that closes it
   }
   if (held->local.id != 0) queue_->release(held->local);
+  try {
+    watch_.changed();
+  } catch (...) {  // no memory: it is written down later
+  }
 }
 
 // --- looking ---------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ namespace {
 constexpr std::chrono::milliseconds usual_answer{10};
 // How long a statement that was ended by KILL may still take to say so.
 constexpr std::chrono::seconds last_words{2};
+// A KILL that arrives before the statement has begun ends nothing: it is said again.
+constexpr std::chrono::milliseconds kill_interval{20};
 constexpr std::chrono::hours long_time{1};
 constexpr unsigned no_such_thread = 1094;
 
@@ -69,10 +71,14 @@ std::optional<Clock::duration> LockVigil::next() {
   }
   if (!end_by_ && (cancelled() || victim() || (request_.deadline && now >= *request_.deadline))) {
     end_by_ = now + last_words;
+    kill_at_ = now;
+  }
+  if (end_by_ && now >= kill_at_) {
     if (!interrupt()) return std::nullopt;  // then the connection is closed, and the server forgets the request soon
     now = Clock::now();
+    kill_at_ = now + kill_interval;
   }
-  if (end_by_) return *end_by_ > now ? std::optional(*end_by_ - now) : std::nullopt;
+  if (end_by_) return *end_by_ > now ? std::optional(std::min(*end_by_, kill_at_) - now) : std::nullopt;
   if (teller_.anybody() && now >= tell_at_) {
     teller_.waits(waiting_);
     tell_at_ = teller_.due().value_or(now + long_time);

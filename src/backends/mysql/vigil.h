@@ -70,6 +70,7 @@ class LockVigil final : public Vigil {
   Clock::time_point silence_, tell_at_;
   bool silent_ = false;
   std::optional<Clock::time_point> end_by_;
+  Clock::time_point kill_at_;
   int wake_ = -1;
   std::optional<std::stop_callback<Wake>> on_cancel_;
 };

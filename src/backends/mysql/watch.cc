@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -77,10 +77,12 @@ void Watch::run(const std::stop_token& end) {
     end_heartbeats();
     tend_idle();
     keep_the_book();
+    clear_old();
     look_for_cycles();
   }
   for (Heartbeat& beat : beating_) beat.of->connection->give_up();
   beating_.clear();
+  const std::lock_guard guard(book_);
   if (!written_.empty()) write({forget(options_.layout.who_table(), written_)});
 }
 
@@ -101,7 +103,7 @@ void Watch::listen(const AllHeld& all) {
   std::vector<pollfd> fds{{wake_, POLLIN, 0}};
   for (const auto& held : all) fds.push_back({held->socket, POLLRDHUP, 0});
   for (const Heartbeat& beat : beating_) fds.push_back({beat.of->socket, POLLIN, 0});
-  const bool busy = fds.size() > 1 || !sessions_.all_pending().empty() || !written_.empty();
+  const bool busy = fds.size() > 1 || !sessions_.all_pending().empty() || anything_written_.load();
   poll(fds.data(), fds.size(), static_cast<int>((busy ? look_interval : idle_interval).count()));
   std::uint64_t woken = 0;
   if ((fds[0].revents & POLLIN) != 0) {
@@ -171,16 +173,19 @@ void Watch::tend_idle() {
 // --- who holds and waits ----------------------------------------------------------------------------------
 
 bool Watch::write(const std::vector<std::string>& statements) {
-  return pool_.on_the_side([&](Connection& side) {
+  bool done = false;
+  pool_.on_the_side([&](Connection& side) {
     Until soon(seconds(2));
     for (const std::string& sql : statements) {
-      if (!side.query(sql, soon).well()) {
+      if (!side.query(sql, soon).well()) {  // no table, no right to write there, …: locks do not depend on it
         side.query("ROLLBACK", soon);
-        return !side.broken();  // refused: no table, or no right to write there. Locks do not depend on it
+        return !side.broken();
       }
     }
-    return side.query("COMMIT", soon).well();
+    done = side.query("COMMIT", soon).well();
+    return done;
   });
+  return done;
 }
 
 std::vector<Entry> Watch::own() const {
@@ -228,9 +233,8 @@ std::vector<Entry> Watch::others() {
   return entries;
 }
 
-// Writes down what has lasted long enough, and with a wait all that its owner holds: every member of a cycle waits, so
-// the table then has every cycle. Takes out what is over.
 void Watch::keep_the_book() {
+  const std::lock_guard guard(book_);
   const Clock::time_point now = Clock::now();
   const auto old = [&](const auto& one) { return now - one->since >= options_.publish_after; };
   const auto held = sessions_.all_held();
@@ -248,34 +252,56 @@ void Watch::keep_the_book() {
   std::erase_if(entries, [&](const Entry& entry) {
     return !lasts(entry) && std::find(waiting.begin(), waiting.end(), entry.owner) == waiting.end();
   });
-  std::vector<std::uint64_t> over = written_;
+  const std::string table = options_.layout.who_table();
+  std::vector<std::uint64_t> over = written_, ids;
   std::vector<std::string> statements;
-  std::vector<std::uint64_t> written;
   for (const Entry& entry : entries) {
-    std::erase(over, entry.session);
-    written.push_back(entry.session);
-    // The same session may hold another lock now.
-    const auto known = known_.find(entry.session);
-    const std::pair<bool, std::int64_t> state{entry.waits, entry.fence};
-    if (known != known_.end() && known->second == state) continue;
-    known_[entry.session] = state;
-    statements.push_back(publish(options_.layout.who_table(), entry));
+    std::erase(over, entry.id());
+    ids.push_back(entry.id());
+    // The same session may be somebody else's by now, or hold more.
+    std::string what = (entry.waits ? "waits " : "holds ") + std::to_string(entry.fence) + " " + entry.owner + " " +
+                       std::to_string(entry.nodes.size());
+    std::string& known = known_[entry.id()];
+    if (known == what) continue;
+    known = std::move(what);
+    statements.push_back(publish(table, entry));
   }
-  for (const std::uint64_t session : over) known_.erase(session);
-  if (!over.empty()) statements.push_back(forget(options_.layout.who_table(), over));
-  if (!written.empty() && now - said_alive_ >= say_alive_interval) {
+  if (!over.empty()) statements.push_back(forget(table, over));
+  if (!ids.empty() && now - said_alive_ >= say_alive_interval) {
     said_alive_ = now;
-    statements.push_back(still_alive(options_.layout.who_table(), process_));
-    statements.push_back(clear_old(options_.layout.who_table()));
+    statements.push_back(still_alive(table, ids));
   }
-  if (!statements.empty()) write(statements);
-  written_ = std::move(written);
+  if (statements.empty() || write(statements)) {
+    for (const std::uint64_t id : over) known_.erase(id);
+    written_ = std::move(ids);
+  } else {
+    known_.clear();  // all of it again, next time
+    for (const std::uint64_t id : ids) {
+      if (std::find(written_.begin(), written_.end(), id) == written_.end()) written_.push_back(id);
+    }
+  }
+  anything_written_ = !written_.empty();
+}
+
+// What a process left behind that was killed.
+void Watch::clear_old() {
+  if (!anything_written_.load() || Clock::now() - looked_for_old_ < seconds(60)) return;
+  looked_for_old_ = Clock::now();
+  pool_.on_the_side([&](Connection& side) {
+    Until soon(seconds(2));
+    const Reply old = side.query(find_old(options_.layout.who_table()), soon);
+    std::vector<std::uint64_t> ids;
+    for (const auto& row : old.rows) ids.push_back(std::strtoull(row.at(0).value_or("0").c_str(), nullptr, 10));
+    if (!ids.empty()) side.query(forget(options_.layout.who_table(), ids), soon);
+    side.query("COMMIT", soon);
+    return !side.broken();
+  });
 }
 
 // A cycle that is seen twice is one. All members see the same, so all choose the same victim.
 void Watch::look_for_cycles() {
   const Clock::time_point now = Clock::now();
-  if (now - looked_for_cycles_ < options_.publish_after / 2) return;
+  if (now - looked_for_cycles_ < options_.publish_after / 4) return;
   std::vector<std::shared_ptr<Pending>> waiting = sessions_.all_pending();
   std::erase_if(waiting, [&](const auto& p) { return now - p->since < options_.publish_after || p->victim.load(); });
   if (waiting.empty()) return;

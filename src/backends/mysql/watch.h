@@ -2,8 +2,10 @@
 // others who holds and waits (who.h), and finds the deadlocks that nobody else can.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +27,14 @@ class Watch {
   void start();          // on first use; again is harmless
   void wake() noexcept;  // something changed that others should know soon
 
+  // Writes down what has lasted long enough, and with a wait all that its owner holds: every member of a cycle waits, so
+  // the table then has every cycle. Takes out what is over.
+  void keep_the_book();
+  // The same, at once, where everything is to be written down at once (?publish_after=0).
+  void changed() {
+    if (options_.publish_after == options_.publish_after.zero()) keep_the_book();
+  }
+
   // What this process has, and what others have published; the latter as far as it can be read.
   std::vector<Entry> own() const;
   std::vector<Entry> others();
@@ -43,7 +53,7 @@ class Watch {
   void begin_heartbeats(const AllHeld& all);
   void end_heartbeats();
   void tend_idle();
-  void keep_the_book();
+  void clear_old();
   void look_for_cycles();
   bool write(const std::vector<std::string>& statements);
 
@@ -56,9 +66,11 @@ class Watch {
   int wake_;
 
   std::vector<Heartbeat> beating_;
-  std::vector<std::uint64_t> written_;  // sessions that are in the table
-  std::map<std::uint64_t, std::pair<bool, std::int64_t>> known_;  // and what as: waiting or not, its fence
-  Clock::time_point said_alive_{}, looked_for_cycles_{};
+  std::mutex book_;                     // guards the next two
+  std::vector<std::uint64_t> written_;  // what is in the table
+  std::map<std::uint64_t, std::string> known_;  // and what as
+  Clock::time_point said_alive_{}, looked_for_old_{}, looked_for_cycles_{};
+  std::atomic<bool> anything_written_{false};
   std::jthread thread_;
   std::mutex starting_;
 };

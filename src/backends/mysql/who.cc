@@ -69,40 +69,47 @@ T number(const std::optional<std::string>& text) {
 
 std::string make_who_table(std::string_view table) {
   return "CREATE TABLE IF NOT EXISTS " + quoted(table) +
-         " (session BIGINT UNSIGNED NOT NULL PRIMARY KEY, owner VARCHAR(255) NOT NULL, owner_name VARCHAR(255) NOT NULL,"
-         " host VARCHAR(255) NOT NULL, command VARCHAR(255) NOT NULL, note VARCHAR(255) NOT NULL, process BIGINT NOT"
+         " (id BIGINT UNSIGNED NOT NULL PRIMARY KEY, session BIGINT UNSIGNED NOT NULL, owner VARCHAR(255) NOT NULL,"
+         " owner_name VARCHAR(255) NOT NULL, host VARCHAR(255) NOT NULL, command VARCHAR(255) NOT NULL, note VARCHAR(255) NOT NULL, process BIGINT NOT"
          " NULL, fence BIGINT NOT NULL, since DATETIME(6) NOT NULL, seen DATETIME(6) NOT NULL, waits TINYINT NOT NULL,"
          " nodes MEDIUMTEXT NOT NULL) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
 }
 
 std::string publish(std::string_view table, const Entry& entry) {
   return "REPLACE INTO " + quoted(table) +
-         " (session, owner, owner_name, host, command, note, process, fence, since, seen, waits, nodes) VALUES (" +
-         std::to_string(entry.session) + ", " + literal(cut(entry.owner)) + ", " + literal(cut(entry.owner_name)) + ", " +
+         " (id, session, owner, owner_name, host, command, note, process, fence, since, seen, waits, nodes) VALUES (" +
+         std::to_string(entry.id()) + ", " + std::to_string(entry.session) + ", " + literal(cut(entry.owner)) + ", " + literal(cut(entry.owner_name)) + ", " +
          literal(cut(entry.host)) + ", " + literal(cut(entry.command)) + ", " + literal(cut(entry.note)) + ", " +
          std::to_string(entry.process) + ", " + std::to_string(entry.fence) + ", NOW(6) - INTERVAL " +
          std::to_string(entry.age.count()) + " MICROSECOND, NOW(6), " + (entry.waits ? "1" : "0") + ", " +
          literal(write_nodes(entry.nodes)) + ")";
 }
 
-std::string forget(std::string_view table, std::span<const std::uint64_t> sessions) {
+namespace {
+// By primary key: a scan would wait for rows that others are writing.
+std::string among(std::span<const std::uint64_t> ids) {
   std::string list;
-  for (const std::uint64_t session : sessions) list += (list.empty() ? "" : ", ") + std::to_string(session);
-  return "DELETE FROM " + quoted(table) + " WHERE session IN (" + list + ")";
+  for (const std::uint64_t id : ids) list += (list.empty() ? "" : ", ") + std::to_string(id);
+  return " WHERE id IN (" + list + ")";
+}
+}  // namespace
+
+std::string forget(std::string_view table, std::span<const std::uint64_t> ids) {
+  return "DELETE FROM " + quoted(table) + among(ids);
 }
 
-std::string still_alive(std::string_view table, std::string_view process) {
-  return "UPDATE " + quoted(table) + " SET seen=NOW(6) WHERE owner LIKE " + literal(std::string(process) + "%");
+std::string still_alive(std::string_view table, std::span<const std::uint64_t> ids) {
+  return "UPDATE " + quoted(table) + " SET seen=NOW(6)" + among(ids);
 }
 
-std::string clear_old(std::string_view table) {
-  return "DELETE FROM " + quoted(table) + " WHERE seen < NOW(6) - INTERVAL 60 SECOND";
+std::string find_old(std::string_view table) {
+  return "SELECT id FROM " + quoted(table) + " WHERE seen < NOW(6) - INTERVAL 60 SECOND";
 }
 
 std::string read_all(std::string_view table) {
   return "SELECT session, owner, owner_name, host, command, note, process, fence, TIMESTAMPDIFF(MICROSECOND, since, "
          "NOW(6)), waits, nodes FROM " +
-         quoted(table) + " WHERE seen > NOW(6) - INTERVAL 10 SECOND ORDER BY session";
+         quoted(table) + " WHERE seen > NOW(6) - INTERVAL 10 SECOND ORDER BY id";
 }
 
 std::vector<Entry> read_entries(const Reply& reply) {
@@ -142,7 +149,7 @@ const Node* conflict(const Entry& waiter, const Entry& other) noexcept {
 std::vector<const Entry*> in_the_way(const Entry& waiter, std::span<const Entry> all) {
   std::vector<const Entry*> holders, waiters;
   for (const Entry& other : all) {
-    if (other.session == waiter.session || conflict(waiter, other) == nullptr) continue;
+    if (conflict(waiter, other) == nullptr) continue;
     if (!other.waits) {
       if (other.owner != waiter.owner) holders.push_back(&other);
     } else if (other.age > waiter.age && other.owner != waiter.owner) {

@@ -25,21 +25,23 @@ struct Node {
 };
 
 struct Entry {
-  std::uint64_t session = 0;  // the server's number
+  std::uint64_t session = 0;  // the server's number. While it is extended, a session both holds and waits
   std::string owner;          // the same for all that one owner holds and waits for; unique in the database
   std::string owner_name, host, command, note;
   std::int64_t process = 0, fence = 0;
   std::chrono::microseconds age{};
   bool waits = false;  // for all of the nodes; otherwise it holds them
   std::vector<Node> nodes;
+
+  std::uint64_t id() const noexcept { return session * 2 + (waits ? 1 : 0); }  // its row in the table
 };
 
-// The SQL.
+// The SQL. Rows are named by Entry::id().
 std::string make_who_table(std::string_view table);
 std::string publish(std::string_view table, const Entry& entry);
-std::string forget(std::string_view table, std::span<const std::uint64_t> sessions);
-std::string still_alive(std::string_view table, std::string_view process);  // the beginning of its owners
-std::string clear_old(std::string_view table);
+std::string forget(std::string_view table, std::span<const std::uint64_t> ids);
+std::string still_alive(std::string_view table, std::span<const std::uint64_t> ids);
+std::string find_old(std::string_view table);  // those whose process has not said for long that it lives
 std::string read_all(std::string_view table);
 // The answer to read_all(); rows that cannot be read are left out.
 std::vector<Entry> read_entries(const Reply& reply);

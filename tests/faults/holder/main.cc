@@ -31,6 +31,9 @@
 #include <vector>
 
 #include <hierlock/hierlock.h>
+#ifdef HIERLOCK_WITH_MYSQL
+#include <hierlock/mysql.h>
+#endif
 
 #include "party.h"
 #include "wire.h"
@@ -209,5 +212,8 @@ int main(int argc, char** argv) {
     return 64;
   }
   (void)std::signal(SIGPIPE, SIG_IGN);
+#ifdef HIERLOCK_WITH_MYSQL
+  hierlock::mysql::enable();
+#endif
   return hierlock::conformance::run(argv[1], argc == 3 ? argv[2] : "holder");
 }
