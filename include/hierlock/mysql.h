@@ -14,6 +14,7 @@
 //     ?buckets=N ?levels=N    must be what the database has recorded (default 10,000,000 and 3 when it is made)
 //     ?provision=lazy         missing tables and rows are made when they are first needed; otherwise not_provisioned
 //     ?connections=N          at most so many at once (default 16): each lock that is held needs one
+//     ?publish_after=MS       what lasts so long is written down for status and deadlock detection (default 1000)
 //     ?tls=off|on|verify ?ca=FILE    default: verify, except on loopback and sockets: off
 //     ?socket=PATH            instead of a host
 //     ?password_file=FILE ?password_env=NAME    so that it is in no process list
