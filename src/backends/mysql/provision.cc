@@ -73,8 +73,8 @@ struct Range {
   }
 };
 
-// Makes rows in the order of the primary key: each page is filled once and not split. In any other order, as the digits
-// of cross joins come in, the table is three times as large, and slower to make once it does not fit into memory.
+// Makes rows in the order of the primary key: each page is filled once and not split. In the order that cross-joined
+// digits have on MySQL, the table becomes three times as large (docs/bench.md).
 //
 // One INSERT is one transaction: nothing is left open if this process dies, and a chunk is there or it is not.
 class Maker {
@@ -150,8 +150,8 @@ class Maker {
                                                     vigil)) > 0;
   }
 
-  // The numbers of a range as `n.bucket`, in order. Measured: of all ways to have them made by the server, these are the
-  // fastest, and faster than sending them.
+  // The numbers of a range as `n.bucket`, in order. Measured with 10^6 rows, these were the fastest of what was tried:
+  // digits joined in order, two larger tables joined, JSON_TABLE (close behind), and sending the rows as VALUES.
   std::string numbers(const Range& range) const {
     const std::string first = std::to_string(range.first), last = std::to_string(range.first + (range.rows - 1));
     if (sequences_) return "(SELECT seq AS bucket FROM seq_" + first + "_to_" + last + ") AS n";
@@ -266,9 +266,9 @@ class Provisioner {
     return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted.throttle / 2, 1, wanted.chunk));
   }
 
-  // Finds what is there by counting, span by span, also to go on after a kill: ten million rows are counted in the time
-  // that a few hundred thousand take to be made, and no record of how far it came could know of lazy rows or of a
-  // second operator.
+  // Finds what is there by counting, span by span, also to go on after a kill: ten million rows were counted in 2 to 4 s,
+  // a tenth of the time they took to be made, and no record of how far it came could know of lazy rows or of a second
+  // operator.
   bool make_level(unsigned level) {
     const std::uint32_t buckets = maker_.recorded().buckets;
     const std::uint32_t span = std::max<std::uint32_t>(chunk_, 50'000);
