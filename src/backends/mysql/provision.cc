@@ -315,7 +315,7 @@ void provision(const spi::Url& url, const ProvisionOptions& wanted) {
     if (error.kind() != ErrorKind::denied) throw;
     throw Error(ErrorKind::denied,
                 std::string(error.what()) + "; provisioning needs CREATE, SELECT, INSERT and UPDATE on " +
-                    options.layout.table + " and " + options.layout.settings_table(),
+                    options.layout.table + ", " + options.layout.settings_table() + " and " + options.layout.who_table(),
                 error.native_code());
   }
 }
