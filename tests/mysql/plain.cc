@@ -2,20 +2,25 @@
 
 #include <mysql.h>
 
-#include <regex>
 #include <set>
 
 namespace hierlock::mysql_tests {
 
 Server::Server(const std::string& url) {
-  static const std::regex form("mysql://([^:]*):([^@]*)@([^:]*):([0-9]+)/([^?]*)");
-  std::smatch part;
-  if (!std::regex_match(url, part, form)) throw std::runtime_error("not a URL of tools/servers");
-  user = part[1];
-  password = part[2];
-  host = part[3];
-  port = static_cast<unsigned>(std::stoul(part[4]));
-  database = part[5];
+  std::size_t at = 0;
+  const auto until = [&](const std::string& end) {
+    const std::size_t found = url.find(end, at);
+    if (found == url.npos) throw std::runtime_error("not a URL of tools/servers");
+    const std::string part = url.substr(at, found - at);
+    at = found + end.size();
+    return part;
+  };
+  until("mysql://");
+  user = until(":");
+  password = until("@");
+  host = until(":");
+  port = static_cast<unsigned>(std::stoul(until("/")));
+  database = url.substr(at);
 }
 
 std::string Server::url(const std::string& options) const {
