@@ -12,11 +12,13 @@
 #include "ours.h"
 #include "peer_berkeley.h"
 #include "peer_futex.h"
+#include "peer_mysql.h"
 #include "peer_rocksdb.h"
 #include "peer_striped.h"
 #include "process.h"
 #include "programs.h"
 #include "provision.h"
+#include "sql_session.h"
 
 namespace bench {
 
@@ -56,6 +58,10 @@ constexpr std::string_view fill_mariadb = "all rows of a level, made on MariaDB"
 constexpr std::string_view size_mysql = "the table after that, MySQL";
 constexpr std::string_view size_mariadb = "the table after that, MariaDB";
 constexpr std::string_view digits = "one INSERT of cross-joined digits";
+
+constexpr std::string_view on_mysql = "MySQL, 1 thread, nobody in the way";
+constexpr std::string_view on_mariadb = "MariaDB, 1 thread, nobody in the way";
+constexpr std::string_view by_row = "a prepared and closed SELECT a row";
 
 constexpr std::string_view bdb = "Berkeley DB, private region";
 constexpr std::string_view bdb_stock = "Berkeley DB, default partitions";
@@ -103,6 +109,8 @@ constexpr Case cases[] = {
     {"shm-handover", "futex", "ours", "futex", time, at_most(2), hand_over_processes, "futex ping-pong of processes"},
     {"shm-handover", "berkeley", "ours", "berkeley", time, no_bar, hand_over_processes, bdb_shared},
     {"exec", "flock", "ours", "flock", time, at_most(2), exec_true, "flock FILE true"},
+    {"mysql", "by-row", "ours", "by-row", rate, at_least(3), on_mysql, by_row},
+    {"mariadb", "by-row", "ours", "by-row", rate, at_least(3), on_mariadb, by_row},
     {"provision-mysql", "digits", "ours", "digits", time, at_most(1), fill_mysql, digits},
     {"provision-mysql", "bytes", "ours-bytes", "digits-bytes", bytes, at_most(0.4), size_mysql, digits},
     {"provision-mariadb", "digits", "ours", "digits", time, at_most(1), fill_mariadb, digits},
@@ -437,6 +445,34 @@ void shm_handover(Session& session) {
                                    {"berkeley", [&] { return p50(berkeley); }}});
 }
 
+// Two contenders that take turns run by run, because a run is long enough for the machine to change between two of
+// them. A round is the median of each.
+class InTurns {
+ public:
+  using Run = std::function<double()>;  // in nanoseconds
+  InTurns(std::size_t runs, Run ours, Run peer) : runs_(runs), ours_(std::move(ours)), peer_(std::move(peer)) {}
+
+  double ours() { return medians().first; }
+  double peer() { return medians().second; }
+
+ private:
+  // Both figures of a round are asked for, one after the other.
+  std::pair<double, double> medians() {
+    if (asked_++ % 2 != 0) return medians_;
+    std::vector<double> our_times, peer_times;
+    for (std::size_t i = 0; i < runs_; ++i) {
+      our_times.push_back(ours_());
+      peer_times.push_back(peer_());
+    }
+    return medians_ = {summarize(our_times).median, summarize(peer_times).median};
+  }
+
+  const std::size_t runs_;
+  const Run ours_, peer_;
+  std::pair<double, double> medians_;
+  std::size_t asked_ = 0;
+};
+
 void exec(Session& session) {
   const std::optional<std::string> tool = tool_path(), flock_path = found_in_path("flock");
   if (!tool) return session.skip("exec", "the tool is not built (HIERLOCK_BUILD_CLI is off)");
@@ -454,28 +490,57 @@ void exec(Session& session) {
     if (flock_again.run_quietly() != 1) throw std::runtime_error("flock: self-check: a lock was given to two");
   });
   const Program ours({*tool, "exec", "--on", url, "u1/a1/r1", "--", "true"}), flock({*flock_path, file, "true"});
-  // Run by run in turns: a run is long enough for the machine to change between two of them.
-  const std::size_t runs = session.quick() ? 11 : 41;
-  std::pair<double, double> medians;
-  std::size_t asked = 0;
-  const auto round = [&] {
-    if (asked++ % 2 != 0) return medians;
-    std::vector<double> our_times, flock_times;
-    for (std::size_t i = 0; i < runs; ++i) {
-      our_times.push_back(ours.time());
-      flock_times.push_back(flock.time());
-    }
-    return medians = {summarize(our_times).median, summarize(flock_times).median};
-  };
-  session.measure("exec", {{"ours", [&] { return round().first; }}, {"flock", [&] { return round().second; }}});
+  InTurns round(
+      session.quick() ? 11 : 41, [&] { return ours.time(); }, [&] { return flock.time(); });
+  session.measure("exec", {{"ours", [&] { return round.ours(); }}, {"flock", [&] { return round.peer(); }}});
 }
 
-void provision(Session& session, std::string_view group, const char* variable) {
-  if (const std::string why = Filling::why_not(); !why.empty()) return session.skip(group, why);
+// The server that the environment names. Without one the group is skipped.
+const char* server_for(Session& session, std::string_view group, const char* variable) {
+  const std::string why = why_no_mysql();
   const char* const url = std::getenv(variable);
-  if (url == nullptr) {
-    return session.skip(group, std::string(variable) + " names no server: eval \"$(tools/servers env)\"");
+  if (!why.empty()) {
+    session.skip(group, why);
+  } else if (url == nullptr) {
+    session.skip(group, std::string(variable) + " names no server: eval \"$(tools/servers env)\"");
   }
+  return why.empty() ? url : nullptr;
+}
+
+// What one of the two locks, the other must find locked: otherwise they would not do the same work.
+void check_same_rows(Ours& ours, SelectByRow& by_row_store) {
+  Ours::Worker a(ours, std::vector<Path>{});
+  SelectByRow::Worker b(by_row_store, {});
+  check_exclusion("hierlock and SELECT by row", a, b);
+}
+
+void database_pairs(Session& session, std::string_view group, const char* variable) {
+  const char* const url = server_for(session, group, variable);
+  if (url == nullptr) return;
+  session.preparing(group, "rows");
+  const BucketTable table(url, 100'000);
+  Team<Ours> ours("hierlock, mysql:", {spread_keys()}, table.url());
+  Team<SelectByRow> selects("SELECT by row", {spread_keys()}, table);
+  check_same_rows(*ours.store, *selects.store);
+  const auto timed = [](auto& worker) {
+    return [&worker, i = std::size_t{0}]() mutable {
+      const Clock::time_point begin = Clock::now();
+      worker.pair(i++ % worker.size());
+      return nanoseconds(Clock::now() - begin);
+    };
+  };
+  InTurns round(session.quick() ? 100 : 500, timed(*ours.crew[0]), timed(*selects.crew[0]));
+  const auto per_second = [](double nanoseconds) { return 1e9 / nanoseconds; };
+  session.measure(group, {{"ours", [&] { return per_second(round.ours()); }},
+                          {"by-row", [&] { return per_second(round.peer()); }}});
+}
+
+void mysql(Session& session) { database_pairs(session, "mysql", "HIERLOCK_TEST_MYSQL"); }
+void mariadb(Session& session) { database_pairs(session, "mariadb", "HIERLOCK_TEST_MARIADB"); }
+
+void provision(Session& session, std::string_view group, const char* variable) {
+  const char* const url = server_for(session, group, variable);
+  if (url == nullptr) return;
   const std::uint64_t rows = session.full() ? 10'000'000 : session.quick() ? 100'000 : 1'000'000;
   Filling ours(url, rows, Filling::Way::ours), digits_joined(url, rows, Filling::Way::cross_joins);
   session.measure(group,
@@ -512,6 +577,8 @@ Outcome run(const std::vector<const Case*>& selected, const Effort& effort, cons
       {"shm-hot2", shm_hot2},
       {"shm-handover", shm_handover},
       {"exec", exec},
+      {"mysql", mysql},
+      {"mariadb", mariadb},
       {"provision-mysql", provision_mysql},
       {"provision-mariadb", provision_mariadb},
   };

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "cases.h"
+#include "designs.h"
 #include "report.h"
 
 namespace {
@@ -25,9 +27,11 @@ constexpr int exit_missed = 1, exit_usage = 64, exit_broken = 70;
 
 constexpr const char* help_text =
     "usage: compare [--quick | --full] [--json] [--list] [--rounds N] [--enforce=full|half|off] [CASE...]\n"
+    "       compare [--quick] [--json] designs\n"
     "\n"
     "Compares hierlock with its peers, in turns, in this run. CASE is a case (pair/berkeley) or a group of\n"
-    "cases (pair); without any, all are run.\n"
+    "cases (pair); without any, all are run. `designs` compares three ways to lock by rows of a database, in a\n"
+    "table of its own; it takes minutes and is run only by that name.\n"
     "\n"
     "  --quick     short rounds; enforces half of each bar unless told otherwise\n"
     "  --full      databases are filled with 10^7 rows instead of 10^6, once: minutes\n"
@@ -37,7 +41,7 @@ constexpr const char* help_text =
     "  --enforce   full: a missed bar is exit code 1; half: only missing half of it is; off: never\n";
 
 struct Usage {
-  bool quick = false, full = false, json = false, list = false, help = false;
+  bool quick = false, full = false, json = false, list = false, help = false, designs = false;
   std::optional<std::size_t> rounds;
   std::optional<Enforce> enforce;
   std::vector<const Case*> cases;
@@ -99,6 +103,11 @@ Usage parse(int argc, char** argv) {
       throw BadUsage{"unknown option '" + std::string(word) + "'; see --help"};
   }
   if (usage.quick && usage.full) throw BadUsage{"--quick and --full exclude each other"};
+  if (std::find(names.begin(), names.end(), "designs") != names.end()) {
+    if (names.size() > 1) throw BadUsage{"designs has a table of its own: it is run alone"};
+    usage.designs = true;
+    return usage;
+  }
   for (const std::string_view name : names) {
     bool found = false;
     for (const Case& c : bench::all_cases()) found = found || name == c.group || name == c.name();
@@ -128,6 +137,25 @@ class ProgressLine {
  private:
   bool shown_ = isatty(STDERR_FILENO) == 1;
 };
+
+int compare_designs(const Usage& usage) {
+  const ProgressLine progress;
+  bench::designs::Outcome outcome;
+  try {
+    outcome = bench::designs::run(usage.quick, progress);
+  } catch (const std::exception& e) {
+    progress.clear();
+    std::fprintf(stderr, "compare: %s\n", e.what());
+    return exit_broken;
+  }
+  progress.clear();
+  const std::string text = usage.json ? json(outcome, usage.quick) : table(outcome);
+  std::fputs(text.c_str(), stdout);
+  for (const std::string& skipped : outcome.skipped) {
+    std::fprintf(stderr, "compare: SKIPPED designs on %s\n", skipped.c_str());
+  }
+  return 0;
+}
 
 int compare(const Usage& usage) {
   bench::Report report;
@@ -168,7 +196,7 @@ int main(int argc, char** argv) {
     const Usage usage = parse(argc, argv);
     if (usage.help) return std::fputs(help_text, stdout), 0;
     if (usage.list) return std::fputs(bench::list().c_str(), stdout), 0;
-    return compare(usage);
+    return usage.designs ? compare_designs(usage) : compare(usage);
   } catch (const BadUsage& bad) {
     std::fprintf(stderr, "compare: %s\n", bad.message.c_str());
     if (bad.show_cases) std::fputs(bench::list().c_str(), stderr);

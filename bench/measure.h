@@ -191,8 +191,8 @@ std::vector<double> hand_overs(Turns& turns, std::size_t hops) {
 }
 
 // Throws unless two workers of one contender exclude each other where they must, and only there.
-template <class Worker>
-void check_exclusion(std::string_view name, Worker& a, Worker& b) {
+template <class First, class Second>
+void check_exclusion(std::string_view name, First& a, Second& b) {
   const Path held(1, 2, 3), sibling(1, 2, 4);
   const auto expect = [&](bool as_expected, const char* what) {
     if (!as_expected) throw std::runtime_error(std::string(name) + ": self-check: " + what);
