@@ -85,7 +85,7 @@ class Store final : public spi::Backend {
       : options_(std::move(options)),
         owners_(owners),
         queue_(embedded::open_memory(spi::Url::parse("memory:"), owners)),
-        pool_(options_.connections, [this](Vigil& vigil) { return connect(options_, floor_.load(), vigil); }) {
+        pool_(options_.connections, [this](Clock::duration time) { return connect(options_, floor_.load(), time); }) {
     auto first = connect(options_, 0, connect_time);
     Until soon(connect_time);
     recorded_ = read_or_make(*first, options_, soon);
@@ -470,25 +470,20 @@ void Store::release(const spi::Grant& grant) noexcept {
   const std::shared_ptr<Held> held = sessions_.take_out(grant.id);
   if (held == nullptr) return;
   const Clock::time_point end = Clock::now() + longest_release;
-  bool answered = false;
   std::unique_lock talking(held->talking, std::defer_lock);
   // Tried first, because gcc 12's thread sanitizer does not know pthread_mutex_clocklock, which waiting uses.
   if (talking.try_lock() || talking.try_lock_until(end)) {
     std::unique_ptr<Connection> connection = std::move(held->connection);
     talking.unlock();
-    if (connection != nullptr) {  // else its heartbeat was not answered, and the watch has closed it meanwhile
-      if (held->gone.load()) connection->give_up();
-      roll_back(*connection, end);
-      answered = !connection->broken();
-      pool_.put_back(std::move(connection), held->owner);
-    }
+    if (held->gone.load()) connection->give_up();
+    roll_back(*connection, end);
+    pool_.put_back(std::move(connection), held->owner);
   } else {
     held->gone = true;  // its heartbeat is not answered: whoever waits for that closes it
   }
   if (held->local.id != 0) queue_->release(held->local);
   try {
-    // A server that does not answer is left to the watch: there is no time for it here (B6).
-    answered ? watch_.changed() : watch_.wake();
+    watch_.changed();
   } catch (...) {  // no memory: it is written down later
   }
 }
