@@ -166,8 +166,13 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   }
   socket_ = static_cast<int>(mysql_get_socket(mysql_));
   fcntl(socket_, F_SETFD, FD_CLOEXEC);
-  const int silence_ms = 10'000;  // data that is not acknowledged for so long ends the connection
-  setsockopt(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);  // fails on a unix socket
+  // Data that is not acknowledged for so long ends the connection; and somebody who waits for a lock, and therefore sends
+  // nothing, asks whether the server's machine is still there. All of it fails on a unix socket.
+  const int silence_ms = 10'000, ask = 1, ask_after_s = 5, ask_again_s = 2;
+  setsockopt(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+  setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &ask, sizeof ask);
+  setsockopt(socket_, IPPROTO_TCP, TCP_KEEPIDLE, &ask_after_s, sizeof ask_after_s);
+  setsockopt(socket_, IPPROTO_TCP, TCP_KEEPINTVL, &ask_again_s, sizeof ask_again_s);
   id_ = mysql_thread_id(mysql_);
   version_ = mysql_get_server_info(mysql_);
   mariadb_ = mariadb_connection(mysql_) != 0;

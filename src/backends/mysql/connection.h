@@ -5,6 +5,8 @@
 // broken: it can only be closed.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -36,18 +38,31 @@ class Vigil {
   virtual int wake() const { return -1; }
 };
 
+// A moment that another thread may bring nearer: everything is to come to an end by then.
+class Ending {
+ public:
+  void set(Clock::time_point end) noexcept { end_ = end.time_since_epoch().count(); }
+  Clock::time_point get() const noexcept { return Clock::time_point(Clock::duration(end_.load())); }
+
+ private:
+  std::atomic<Clock::rep> end_{Clock::time_point::max().time_since_epoch().count()};
+};
+
 // Until a moment, then give up.
 class Until final : public Vigil {
  public:
   explicit Until(Clock::time_point end) : end_(end) {}
-  explicit Until(Clock::duration time) : end_(Clock::now() + time) {}
+  explicit Until(Clock::duration time, const Ending* ending = nullptr) : end_(Clock::now() + time), ending_(ending) {}
   std::optional<Clock::duration> next() override {
-    const Clock::duration left = end_ - Clock::now();
-    return left > Clock::duration::zero() ? std::optional(left) : std::nullopt;
+    const Clock::duration left = (ending_ != nullptr ? std::min(end_, ending_->get()) : end_) - Clock::now();
+    if (left <= Clock::duration::zero()) return std::nullopt;
+    return ending_ != nullptr ? std::min<Clock::duration>(left, look_at_ending) : left;
   }
 
  private:
+  static constexpr std::chrono::milliseconds look_at_ending{50};
   const Clock::time_point end_;
+  const Ending* const ending_ = nullptr;
 };
 
 // What the server said: an error by its number, or rows.

@@ -57,7 +57,8 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   ++open_;
   guard.unlock();
   try {
-    return {connect_(time_to_connect(request)), true};
+    Until soon(time_to_connect(request));
+    return {connect_(soon), true};
   } catch (...) {
     put_back(nullptr, owner);
     throw;
@@ -121,11 +122,14 @@ void Pool::drop_idle() noexcept {
   freed_.notify_all();
 }
 
-bool Pool::on_the_side(const std::function<bool(Connection&)>& use) noexcept {
+bool Pool::on_the_side(const std::function<bool(Connection&)>& use, Vigil* vigil) noexcept {
   const std::lock_guard guard(side_mutex_);
   for (int tries = 0; tries < 2; ++tries) {
     try {
-      if (side_ == nullptr || side_->broken() || side_->hung_up()) side_ = connect_(side_connect);
+      if (side_ == nullptr || side_->broken() || side_->hung_up()) {
+        Until soon(side_connect);
+        side_ = connect_(vigil != nullptr ? *vigil : soon);
+      }
       if (use(*side_)) return true;
       side_.reset();
     } catch (...) {  // not to be had

@@ -17,8 +17,8 @@ namespace hierlock::mysql {
 
 class Pool {
  public:
-  // A new one, in at most so long.
-  using Connect = std::function<std::unique_ptr<Connection>(Clock::duration)>;
+  // A new one, unless the vigil gives up.
+  using Connect = std::function<std::unique_ptr<Connection>(Vigil&)>;
   Pool(std::size_t most, Connect connect) : most_(most), connect_(std::move(connect)) {}
 
   struct Taken {
@@ -44,8 +44,9 @@ class Pool {
   void put_idle(Idle idle) noexcept;
   void drop_idle() noexcept;  // one that take_quiet() gave is closed
 
-  // For what is not a lock (KILL): a connection of its own, made when it is first needed. `use` gets it alone.
-  bool on_the_side(const std::function<bool(Connection&)>& use) noexcept;
+  // For what is not a lock (KILL): a connection of its own, made when it is first needed. `use` gets it alone. `vigil`, if
+  // there is one, is for connecting, too.
+  bool on_the_side(const std::function<bool(Connection&)>& use, Vigil* vigil = nullptr) noexcept;
 
  private:
   const std::size_t most_;

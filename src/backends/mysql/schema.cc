@@ -74,6 +74,10 @@ void outlast_first_second(Connection& connection, Vigil& vigil) {
 
 std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_floor, Clock::duration time) {
   Until vigil(time);
+  return connect(options, fence_floor, vigil);
+}
+
+std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_floor, Vigil& vigil) {
   auto connection = std::make_unique<Connection>(options.address, vigil);
   connection->ask(prepare_session(dialect_of(*connection)), vigil);
   refuse_unsafe(*connection, vigil);

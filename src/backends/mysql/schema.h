@@ -25,6 +25,7 @@ struct Recorded {
 
 // A session that is ready to lock. Throws unsafe_topology where row locks do not exclude (Galera, several primaries, a
 // read-only server), or where the server's numbers are below the floor.
+std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_floor, Vigil& vigil);
 std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_floor, Clock::duration time);
 
 // Reads what is recorded and compares it with what the URL asks for (incompatible); with ?provision=lazy makes what is

@@ -85,7 +85,7 @@ class Store final : public spi::Backend {
       : options_(std::move(options)),
         owners_(owners),
         queue_(embedded::open_memory(spi::Url::parse("memory:"), owners)),
-        pool_(options_.connections, [this](Clock::duration time) { return connect(options_, floor_.load(), time); }) {
+        pool_(options_.connections, [this](Vigil& vigil) { return connect(options_, floor_.load(), vigil); }) {
     auto first = connect(options_, 0, connect_time);
     Until soon(connect_time);
     recorded_ = read_or_make(*first, options_, soon);
@@ -280,7 +280,9 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
     if (extended != nullptr && reply.code == lock_wait_timeout) confirm_kept(*extended);
     // The server ends each wait after 10 s, so that one who died while waiting is not waited for longer (B5).
   } while (reply.code == lock_wait_timeout && !request.no_wait && !vigil.ended());
-  if (vigil.ended()) {
+  // A deadlock that was found at the last moment has taken away what was held before, too: that is not just "too late".
+  const bool rolled_back = extended != nullptr && reply.code == deadlock;
+  if (vigil.ended() && !rolled_back) {
     if (vigil.victim()) {
       throw Error(ErrorKind::deadlock, "deadlock: " + pending->cycle +
                                            ". Release what you hold and start over; one acquire of all targets avoids it");
@@ -470,20 +472,25 @@ void Store::release(const spi::Grant& grant) noexcept {
   const std::shared_ptr<Held> held = sessions_.take_out(grant.id);
   if (held == nullptr) return;
   const Clock::time_point end = Clock::now() + longest_release;
+  bool answered = false;
   std::unique_lock talking(held->talking, std::defer_lock);
   // Tried first, because gcc 12's thread sanitizer does not know pthread_mutex_clocklock, which waiting uses.
   if (talking.try_lock() || talking.try_lock_until(end)) {
     std::unique_ptr<Connection> connection = std::move(held->connection);
     talking.unlock();
-    if (held->gone.load()) connection->give_up();
-    roll_back(*connection, end);
-    pool_.put_back(std::move(connection), held->owner);
+    if (connection != nullptr) {  // else its heartbeat was not answered, and the watch has closed it meanwhile
+      if (held->gone.load()) connection->give_up();
+      roll_back(*connection, end);
+      answered = !connection->broken();
+      pool_.put_back(std::move(connection), held->owner);
+    }
   } else {
     held->gone = true;  // its heartbeat is not answered: whoever waits for that closes it
   }
   if (held->local.id != 0) queue_->release(held->local);
   try {
-    watch_.changed();
+    // A server that does not answer is left to the watch: there is no time for it here (B6).
+    answered ? watch_.changed() : watch_.wake();
   } catch (...) {  // no memory: it is written down later
   }
 }

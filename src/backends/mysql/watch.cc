@@ -21,6 +21,10 @@ constexpr nanoseconds heartbeat_after = seconds(3);
 constexpr milliseconds look_interval{100}, idle_interval{500};
 constexpr seconds idle_kept{60};
 constexpr seconds say_alive_interval{3};
+// What is written down is less urgent than heartbeats, which the same thread sends: it may not hold them up for long, nor
+// often. And at the end nobody waits for it longer than a second (B6).
+constexpr seconds side_time{2}, side_pause{3};
+constexpr milliseconds side_time_at_end{700};
 
 std::string host_name() {
   char name[256] = {};
@@ -51,6 +55,7 @@ Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, spi::Backen
 
 Watch::~Watch() {
   if (thread_.joinable()) {
+    ending_.set(Clock::now() + side_time_at_end);
     thread_.request_stop();
     wake();
     thread_.join();
@@ -69,6 +74,7 @@ void Watch::wake() noexcept {
 }
 
 void Watch::run(const std::stop_token& end) {
+  Clock::time_point side_again{};
   while (!end.stop_requested()) {
     AllHeld all = sessions_.all_held();
     std::erase_if(all, [](const auto& held) { return held->gone.load(); });
@@ -76,9 +82,13 @@ void Watch::run(const std::stop_token& end) {
     begin_heartbeats(all);
     end_heartbeats();
     tend_idle();
-    keep_the_book();
-    clear_old();
-    look_for_cycles();
+    if (Clock::now() < side_again) continue;
+    for (const auto step : {&Watch::keep_the_book, &Watch::clear_old, &Watch::look_for_cycles}) {
+      (this->*step)();
+      if (!side_failed_.exchange(false)) continue;
+      side_again = Clock::now() + side_pause;
+      break;
+    }
   }
   for (Heartbeat& beat : beating_) beat.of->connection->give_up();
   beating_.clear();
@@ -172,10 +182,16 @@ void Watch::tend_idle() {
 
 // --- who holds and waits ----------------------------------------------------------------------------------
 
+bool Watch::aside(const std::function<bool(Connection&, Vigil&)>& use) {
+  Until soon(side_time, &ending_);
+  const bool done = pool_.on_the_side([&](Connection& side) { return use(side, soon); }, &soon);
+  if (!done) side_failed_ = true;
+  return done;
+}
+
 bool Watch::write(const std::vector<std::string>& statements) {
   bool done = false;
-  pool_.on_the_side([&](Connection& side) {
-    Until soon(seconds(2));
+  aside([&](Connection& side, Vigil& soon) {
     for (const std::string& sql : statements) {
       if (!side.query(sql, soon).well()) {  // no table, no right to write there, …: locks do not depend on it
         side.query("ROLLBACK", soon);
@@ -222,8 +238,7 @@ std::vector<Entry> Watch::own() const {
 
 std::vector<Entry> Watch::others() {
   std::vector<Entry> entries;
-  pool_.on_the_side([&](Connection& side) {
-    Until soon(seconds(2));
+  aside([&](Connection& side, Vigil& soon) {
     const Reply reply = side.query(read_all(options_.layout.who_table()), soon);
     side.query("COMMIT", soon);
     if (reply.well()) entries = read_entries(reply);
@@ -287,8 +302,7 @@ void Watch::keep_the_book() {
 void Watch::clear_old() {
   if (!anything_written_.load() || Clock::now() - looked_for_old_ < seconds(60)) return;
   looked_for_old_ = Clock::now();
-  pool_.on_the_side([&](Connection& side) {
-    Until soon(seconds(2));
+  aside([&](Connection& side, Vigil& soon) {
     const Reply old = side.query(find_old(options_.layout.who_table()), soon);
     std::vector<std::uint64_t> ids;
     for (const auto& row : old.rows) ids.push_back(std::strtoull(row.at(0).value_or("0").c_str(), nullptr, 10));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,6 +57,7 @@ class Watch {
   void clear_old();
   void look_for_cycles();
   bool write(const std::vector<std::string>& statements);
+  bool aside(const std::function<bool(Connection&, Vigil&)>& use);
 
   const Options& options_;
   Sessions& sessions_;
@@ -71,6 +73,8 @@ class Watch {
   std::map<std::uint64_t, std::string> known_;  // and what as
   Clock::time_point said_alive_{}, looked_for_old_{}, looked_for_cycles_{};
   std::atomic<bool> anything_written_{false};
+  std::atomic<bool> side_failed_{false};
+  Ending ending_;
   std::jthread thread_;
   std::mutex starting_;
 };
