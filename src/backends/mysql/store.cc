@@ -474,8 +474,7 @@ void Store::release(const spi::Grant& grant) noexcept {
   const Clock::time_point end = Clock::now() + longest_release;
   bool answered = false;
   std::unique_lock talking(held->talking, std::defer_lock);
-  // Tried first, because gcc 12's thread sanitizer does not know pthread_mutex_clocklock, which waiting uses.
-  if (talking.try_lock() || talking.try_lock_until(end)) {
+  if (talking.try_lock_until(end)) {
     std::unique_ptr<Connection> connection = std::move(held->connection);
     talking.unlock();
     if (connection != nullptr) {  // else its heartbeat was not answered, and the watch has closed it meanwhile

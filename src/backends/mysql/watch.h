@@ -44,7 +44,7 @@ class Watch {
  private:
   struct Heartbeat {
     std::shared_ptr<Held> of;
-    std::unique_lock<std::timed_mutex> talking;
+    std::unique_lock<TimedMutex> talking;
     std::int64_t sent;
   };
   using AllHeld = std::vector<std::shared_ptr<Held>>;
