@@ -28,8 +28,9 @@ struct Row {
   std::size_t table_rows = 0;  // after all ids were used
   double table_bytes = 0;
   double first_use = 0, later_use = 0;  // of a pair, p50, in nanoseconds
-  Load one, eight;                      // threads
-  Contention contention;                // of eight threads
+  double siblings = 0;    // an acquire of eight threads at once, first use of different ids of one user, p50
+  Load one, eight;        // threads
+  Contention contention;  // of eight threads
 };
 
 struct Outcome {
