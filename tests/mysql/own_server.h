@@ -20,8 +20,9 @@ class OwnServer {
     return found->second.url_.empty() ? nullptr : &found->second;
   }
 
-  OwnServer(const std::string& engine, const std::string& option) {
-    const std::string suffix = "own" + std::string(option.empty() ? "" : "x") + std::to_string(getpid());
+  // `called` tells apart several of one engine.
+  OwnServer(const std::string& engine, const std::string& option, const std::string& called = "own") {
+    const std::string suffix = called + std::string(option.empty() ? "" : "x") + std::to_string(getpid());
     name_ = engine + ":" + suffix;
     run("up " + option + " " + name_);
     for (const std::string& line : lines_of(run("env " + name_))) {

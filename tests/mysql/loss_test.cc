@@ -1,0 +1,718 @@
+// Loss and death: what a holder is told when its session is gone, and what becomes of those who die (B3 to B6).
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <optional>
+
+#include "on_server.h"
+#include "own_server.h"
+#include "relay.h"
+
+namespace hierlock::mysql_tests {
+namespace {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int slowness = 4;
+#else
+constexpr int slowness = 1;
+#endif
+
+constexpr auto at_once = 1000ms * slowness;
+constexpr auto vanished = 15s;               // B5: by then the server has freed what nobody can release any more
+constexpr auto released = 1000ms + 300ms * slowness;  // B6, and what a busy machine adds
+
+// The moment of a fact, as others may see it.
+class Moment {
+ public:
+  void now() {
+    Clock::rep unset = 0;
+    at_.compare_exchange_strong(unset, Clock::now().time_since_epoch().count());
+  }
+  bool come() const { return at_.load() != 0; }
+  Clock::duration since(Clock::time_point begin) const {
+    return Clock::time_point(Clock::duration(at_.load())) - begin;
+  }
+
+ private:
+  std::atomic<Clock::rep> at_{0};
+};
+
+// Hears of the loss of a lock.
+class Told {
+ public:
+  explicit Told(Lock& lock) : callback_(lock.lost(), [this] { moment_.now(); }) {}
+  const Moment& moment() const { return moment_; }
+
+ private:
+  Moment moment_;
+  std::stop_callback<std::function<void()>> callback_;
+};
+
+testing::AssertionResult is_lost(Lock& lock) {
+  if (lock.held()) return testing::AssertionFailure() << "held() is true";
+  if (!lock.lost().stop_requested()) return testing::AssertionFailure() << "lost() is not triggered";
+  return fails_with(ErrorKind::lost, [&] { (void)lock.fence(); });
+}
+
+testing::AssertionResult becomes_lost(Lock& lock, const Told& told, const std::function<void()>& blow) {
+  if (!lock.held()) return testing::AssertionFailure() << "it was not held before";
+  const auto begin = Clock::now();
+  blow();
+  if (!eventually([&] { return told.moment().come(); })) return testing::AssertionFailure() << "nobody was told";
+  if (const auto took = told.moment().since(begin); took > at_once) {
+    return testing::AssertionFailure() << "told after " << took / 1ms << " ms";
+  }
+  return is_lost(lock);
+}
+
+// A process that does `work` and then stays until it is killed. Made while this one has no other threads.
+class Process {
+ public:
+  explicit Process(const std::function<void()>& work) {
+    int ready[2];
+    if (pipe(ready) != 0) throw std::runtime_error("pipe");
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(ready[0]);
+      try {
+        work();
+        (void)!write(ready[1], "+", 1);
+        for (;;) pause();
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "a process of the test: %s\n", error.what());
+      }
+      _exit(1);
+    }
+    close(ready[1]);
+    ready_ = ready[0];
+  }
+  ~Process() {
+    kill();
+    close(ready_);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  // Has done its work.
+  bool ready() {
+    char answer = 0;
+    return read(ready_, &answer, 1) == 1;
+  }
+  pid_t pid() const { return pid_; }
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int ready_ = -1;
+};
+
+class Loss : public OnServer {
+ protected:
+  // The server as seen through a relay.
+  Server behind(const Relay& relay) const {
+    Server server = this->server();
+    server.port = relay.port();
+    return server;
+  }
+  std::string through(const Relay& relay, const std::string& more = "") const {
+    return url(behind(relay), "tls=off" + (more.empty() ? "" : "&" + more));
+  }
+};
+
+TEST_P(Loss, a_lock_whose_session_is_killed_is_lost_at_once) {  // B4
+  const Server mine = make_user("ALL", server().database + ".*");
+  Locker locker = hierlock::open(url(mine)), other = open();
+  Lock lock = locker.acquire("u1/a1/r1");
+  const std::int64_t fence = lock.fence();
+  const Told told(lock);
+  EXPECT_TRUE(becomes_lost(lock, told, [&] {
+    for (const auto& row : plain().ask("SELECT ID FROM information_schema.processlist WHERE USER='" + mine.user + "'")) {
+      (void)plain().code_of("KILL " + row.at(0));
+    }
+  }));
+  EXPECT_GT(other.acquire("u1/a1/r1", {.timeout = 5s}).fence(), fence);  // B3
+  lock.release();
+  lock.release();  // B6: harmless
+  EXPECT_TRUE(locker.acquire("u1/a1/r1").held()) << "the next has a new session";
+}
+
+TEST_P(Loss, a_lock_whose_connection_is_cut_is_lost_at_once) {  // B4
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(through(relay)), other = open();
+  Lock lock = locker.acquire("u1/a1/r1");
+  const Told told(lock);
+  EXPECT_TRUE(becomes_lost(lock, told, [&] { relay.cut(); }));
+  EXPECT_TRUE(other.acquire("u1", {.timeout = 5s}).held()) << "and the server has freed it";  // B5
+  EXPECT_TRUE(fails_with(ErrorKind::lost, [&] { lock.extend("u2"); }));
+}
+
+TEST_P(Loss, one_of_two_locks_may_be_lost_and_the_other_kept) {  // B4
+  Relay relay(server().host, server().port);
+  Locker behind_it = hierlock::open(through(relay)), locker = open();
+  Lock goes = behind_it.acquire("u1"), stays = locker.acquire("u2");
+  const Told told(goes);
+  EXPECT_TRUE(becomes_lost(goes, told, [&] { relay.cut(); }));
+  EXPECT_TRUE(stays.held());
+  EXPECT_FALSE(stays.lost().stop_requested());
+}
+
+TEST_P(Loss, who_asks_for_lost_only_after_the_loss_is_told_at_once) {  // B4
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(through(relay));
+  Lock lock = locker.acquire("u1");
+  relay.cut();
+  EXPECT_TRUE(eventually([&] { return !lock.held(); }, 5s));
+  EXPECT_TRUE(lock.lost().stop_requested());
+}
+
+TEST_P(Loss, a_holder_that_is_killed_frees_at_once) {  // B5
+  Process holder([&] {
+    static Locker locker = open();
+    static Lock lock = locker.acquire("u1/a1/r1");
+  });
+  ASSERT_TRUE(holder.ready());
+  Locker locker = open();
+  EXPECT_FALSE(locker.try_acquire("u1"));
+  const auto begin = Clock::now();
+  holder.kill();
+  EXPECT_TRUE(locker.acquire("u1", {.timeout = 10s}).held());
+  EXPECT_LT(Clock::now() - begin, at_once);
+}
+
+TEST_P(Loss, a_child_that_destroys_its_copies_takes_nothing_from_its_parent) {  // B6
+  const Server mine = make_user("ALL", server().database + ".*");
+  std::optional<Locker> locker = hierlock::open(url(mine));
+  locker->acquire("u2").release();  // one connection more, which nobody uses then
+  std::optional<Lock> lock = locker->acquire("u1/a1/r1"), second = locker->acquire("u2");
+  second->release();
+  const auto sessions = [&] {
+    return plain().ask("SELECT ID FROM information_schema.processlist WHERE USER='" + mine.user + "' ORDER BY ID");
+  };
+  const Plain::Rows before = sessions();
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool inert = !lock->held();
+    lock.reset();
+    second.reset();
+    locker.reset();
+    std::exit(inert ? 0 : 1);  // with all that a program does at its end
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "it was held in the child";
+  Locker other = open();
+  EXPECT_FALSE(other.try_acquire("u1/a1/r1"));
+  EXPECT_TRUE(lock->held());
+  EXPECT_FALSE(lock->lost().stop_requested());
+  EXPECT_EQ(sessions(), before);
+  lock->extend("u3", {.timeout = 5s});  // its session still answers
+  lock.reset();
+  EXPECT_TRUE(other.try_acquire("u1/a1/r1"));
+}
+
+TEST_P(Loss, heartbeats_are_not_on_the_way_of_a_lock) {  // B4
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(through(relay));
+  locker.acquire("u1/a1/r1").release();
+  relay.forget();
+  const auto begin = Clock::now();
+  for (int i = 0; i < 100; ++i) locker.acquire("u1/a1/r1").release();
+  const auto took = Clock::now() - begin;
+  int executes = 0, rollbacks = 0, others = 0;
+  for (const Relay::Command& command : relay.commands()) {
+    ++(command.code == com_stmt_execute ? executes : command.text == "ROLLBACK" ? rollbacks : others);
+  }
+  EXPECT_EQ(executes, 100);
+  EXPECT_EQ(rollbacks, 100);
+  if (took < 1s) {
+    EXPECT_EQ(others, 0);
+  }
+}
+
+TEST_P(Loss, a_release_that_the_server_does_not_answer_takes_a_second_at_most) {  // B6
+  for (const char* const more : {"", "publish_after=0"}) {
+    SCOPED_TRACE(more);
+    Relay relay(server().host, server().port);
+    Locker locker = hierlock::open(through(relay, more));
+    Lock lock = locker.acquire("u1/a1/r1");
+    relay.pause();
+    const auto begin = Clock::now();
+    lock.release();
+    EXPECT_LT(Clock::now() - begin, released);
+    EXPECT_FALSE(lock.held());
+    relay.cut();  // the server frees it now, for the next turn
+  }
+}
+
+TEST_P(Loss, a_locker_whose_server_does_not_answer_is_destroyed_within_a_second) {  // B6
+  for (const char* const more : {"", "publish_after=0"}) {
+    SCOPED_TRACE(more);
+    Relay relay(server().host, server().port);
+    auto locker = std::make_unique<Locker>(hierlock::open(through(relay, more)));
+    std::optional<Lock> lock = locker->acquire("u1/a1/r1");
+    if (*more == '\0') {  // it has lasted long enough to be written down, on a connection of its own
+      EXPECT_TRUE(eventually([&] { return relay.connections() > 1; }));
+    }
+    relay.pause();
+    auto begin = Clock::now();
+    lock.reset();
+    EXPECT_LT(Clock::now() - begin, released);
+    begin = Clock::now();
+    locker.reset();
+    EXPECT_LT(Clock::now() - begin, released);
+    relay.cut();
+  }
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Loss);
+
+// --- a server of the test's own --------------------------------------------------------------------------
+
+class Dying : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    HIERLOCK_NEEDS_SERVER(GetParam() == "mysql" ? "MYSQL" : "MARIADB");
+    mysql::enable();
+    own_ = OwnServer::get(GetParam());
+    ASSERT_NE(own_, nullptr) << "tools/servers cannot start another " << GetParam();
+  }
+  void TearDown() override {
+    if (own_ != nullptr) servers("start");
+  }
+  std::string url() const { return own_->url() + "?provision=lazy&table=dying"; }
+  bool servers(const std::string& what) const {
+    return std::system(("'" HIERLOCK_SERVERS "' " + what + " " + own_->name() + " >/dev/null 2>&1").c_str()) == 0;
+  }
+  // Blows, and looks that it is lost as soon as the server is gone, and that all is well when it is back.
+  void lost_with_the_server(const std::string& what) {
+    Locker locker = hierlock::open(url());
+    Lock lock = locker.acquire("u1/a1/r1");
+    std::int64_t fence = lock.fence();
+    const Told told(lock);
+    EXPECT_TRUE(servers(what));  // returns when it is gone
+    const auto gone = Clock::now();
+    EXPECT_TRUE(eventually([&] { return told.moment().come(); }));
+    EXPECT_LT(told.moment().since(gone), at_once);
+    EXPECT_TRUE(is_lost(lock));
+    const auto begin = Clock::now();
+    EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)locker.acquire("u2", {.timeout = 1s}); }));
+    EXPECT_LT(Clock::now() - begin, 1s + at_once);
+    ASSERT_TRUE(servers("start"));
+    Locker other = hierlock::open(url());
+    Lock below = other.acquire("u1/a1", {.timeout = 10s});
+    EXPECT_GT(below.fence(), fence);  // B3
+    EXPECT_TRUE(is_lost(lock)) << "what was lost stays so";
+    lock.release();
+    EXPECT_TRUE(below.held()) << "and the other's is another";
+    fence = below.fence();
+    below.release();
+    Lock next = locker.acquire("u1/a1/r1", {.timeout = 10s});  // the same Locker goes on
+    EXPECT_TRUE(next.held());
+    EXPECT_GT(next.fence(), fence);  // B3
+  }
+  const OwnServer* own_ = nullptr;
+};
+
+TEST_P(Dying, a_lock_on_a_server_that_is_shut_down_is_lost_at_once) { lost_with_the_server("stop"); }  // B4
+
+TEST_P(Dying, a_lock_on_a_server_that_is_killed_is_lost_at_once) { lost_with_the_server("kill"); }  // B4
+
+TEST_P(Dying, who_waits_at_a_server_that_dies_is_told) {
+  Locker one = hierlock::open(url()), two = hierlock::open(url());
+  Lock lock = one.acquire("u1");
+  Plain plain(own_->operator_url());
+  auto waits = std::async(std::launch::async, [&] { return error_of([&] { (void)two.acquire("u1"); }); });
+  EXPECT_TRUE(eventually([&] {
+    return plain.one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '(SELECT%' AND "
+                     "COMMAND='Execute'") != "0";
+  }));
+  EXPECT_TRUE(servers("kill"));
+  EXPECT_EQ(waits.wait_for(10s), std::future_status::ready);
+  const std::optional<Error> error = waits.get();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::unavailable) << error->what();
+  EXPECT_TRUE(error->retryable());
+}
+
+INSTANTIATE_TEST_SUITE_P(, Dying, testing::Values("mysql", "mariadb"), [](const auto& engine) { return engine.param; });
+
+// --- silence ---------------------------------------------------------------------------------------------
+
+// One of the servers, for tests that take long and therefore run on both at once.
+class Engine {
+ public:
+  explicit Engine(const std::string& name)
+      : name_(name), server_(server_url(name)), plain_(server_url(name + "_OPERATOR")) {
+    static std::atomic<int> last{0};
+    table_ = "mysql_silence_" + std::to_string(getpid()) + "_" + std::to_string(++last);
+  }
+  ~Engine() {
+    if (getpid() != made_by_) return;
+    (void)plain_.code_of("SET SESSION lock_wait_timeout=5");
+    (void)plain_.code_of("DROP TABLE IF EXISTS `" + table_ + "`, `" + table_ + "_settings`, `" + table_ + "_who`");
+  }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const std::string& name() const { return name_; }
+  const Server& server() const { return server_; }
+  const std::string& table() const { return table_; }
+  Locker open() const { return hierlock::open(server_.url("provision=lazy&table=" + table_)); }
+  Locker open(const Relay& relay) const {
+    Server behind = server_;
+    behind.port = relay.port();
+    return hierlock::open(behind.url("provision=lazy&tls=off&table=" + table_));
+  }
+  bool somebody_waits() {
+    return plain_.one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table_ +
+                      "%' AND INFO LIKE '(SELECT%' AND COMMAND='Execute'") != "0";
+  }
+
+ private:
+  const pid_t made_by_ = getpid();
+  const std::string name_;
+  const Server server_;
+  Plain plain_;
+  std::string table_;
+};
+
+class Silence : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const std::string name : {"MYSQL", "MARIADB"}) {
+      HIERLOCK_NEEDS_SERVER(name);
+      HIERLOCK_NEEDS_SERVER(name + "_OPERATOR");
+      mysql::enable();
+      engines_.push_back(std::make_unique<Engine>(name));
+    }
+  }
+  // The same on each, at once.
+  void on_both(const std::function<void(Engine&)>& work) {
+    std::vector<std::thread> threads;
+    for (const auto& engine : engines_) {
+      threads.emplace_back([&work, &engine = *engine] {
+        SCOPED_TRACE(engine.name());
+        const std::optional<Error> error = error_of([&] { work(engine); });
+        EXPECT_FALSE(error) << error->what();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  const std::vector<std::unique_ptr<Engine>>& engines() const { return engines_; }
+
+ private:
+  std::vector<std::unique_ptr<Engine>> engines_;
+};
+
+TEST_F(Silence, a_holder_knows_that_its_lock_is_lost_before_the_server_frees_it) {  // B4, B5
+  on_both([](Engine& engine) {
+    Relay relay(engine.server().host, engine.server().port);
+    Locker locker = engine.open(relay), other = engine.open();
+    Lock lock = locker.acquire("u1/a1/r1");
+    const Told told(lock);
+    relay.pause();
+    const auto begin = Clock::now();
+    const Lock next = other.acquire("u1/a1/r1", {.timeout = 20s});
+    const bool held = lock.held(), knew = told.moment().come();
+    EXPECT_FALSE(held) << "two hold it";
+    EXPECT_TRUE(knew);
+    EXPECT_LT(Clock::now() - begin, vanished);
+    EXPECT_TRUE(is_lost(lock));
+    EXPECT_GT(told.moment().since(begin), 5s) << "a short silence is no loss";
+    relay.resume();
+    EXPECT_TRUE(next.held());
+    EXPECT_TRUE(is_lost(lock));
+  });
+}
+
+TEST_F(Silence, a_lock_that_is_held_for_long_is_kept_by_heartbeats) {  // B4
+  on_both([](Engine& engine) {
+    Relay relay(engine.server().host, engine.server().port);
+    Locker locker = engine.open(relay), other = engine.open();
+    Lock lock = locker.acquire("u1/a1/r1");
+    const Told told(lock);
+    relay.forget();
+    const auto heartbeats = [&] {
+      const std::vector<Relay::Command> said = relay.commands();
+      return std::count_if(said.begin(), said.end(),
+                           [](const auto& command) { return command.text == "SELECT CONNECTION_ID()"; });
+    };
+    const auto begin = Clock::now();
+    EXPECT_TRUE(eventually([&] { return heartbeats() > 0; }, 8s));
+    // Longer than the server's limit of 12 s.
+    EXPECT_TRUE(eventually([&] { return Clock::now() - begin > 14s || !lock.held(); }));
+    EXPECT_TRUE(lock.held());
+    EXPECT_FALSE(told.moment().come());
+    EXPECT_FALSE(other.try_acquire("u1/a1/r1")) << "the server says so, too";
+    EXPECT_LT(heartbeats(), 8) << "and it does not take many";
+  });
+}
+
+TEST_F(Silence, a_lock_is_kept_while_nobody_can_write_down_who_holds_and_waits) {  // B4
+  on_both([](Engine& engine) {
+    Locker locker = engine.open(), other = engine.open();
+    Lock lock = locker.acquire("u1"), others = other.acquire("u2");
+    const Told told(lock), others_told(others);
+    Plain maintenance(server_url(engine.name() + "_OPERATOR"));
+    maintenance.ask("LOCK TABLES `" + engine.table() + "_who` WRITE");
+    std::stop_source stop;
+    auto waits = std::async(std::launch::async, [&] {  // and so looks there for cycles
+      return error_of([&] { (void)locker.acquire("u2", {.cancel = stop.get_token()}); });
+    });
+    const auto begin = Clock::now();
+    EXPECT_TRUE(eventually([&] { return Clock::now() - begin > 14s || !lock.held() || !others.held(); }));
+    EXPECT_TRUE(lock.held());
+    EXPECT_TRUE(others.held());
+    EXPECT_FALSE(told.moment().come() || others_told.moment().come());
+    stop.request_stop();
+    EXPECT_TRUE(waits.get());
+    maintenance.ask("UNLOCK TABLES");
+  });
+}
+
+TEST_F(Silence, a_release_in_the_middle_of_an_unanswered_heartbeat_takes_a_second_at_most) {  // B6
+  on_both([](Engine& engine) {
+    Relay relay(engine.server().host, engine.server().port);
+    Locker locker = engine.open(relay);
+    Lock lock = locker.acquire("u1/a1/r1");
+    relay.pause();
+    const auto begin = Clock::now();
+    EXPECT_TRUE(eventually([&] { return Clock::now() - begin > 4s; }));  // one is sent after 3 s
+    const auto before = Clock::now();
+    lock.release();
+    EXPECT_LT(Clock::now() - before, released);
+    EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)locker.acquire("u1/a1/r1", {.timeout = 1s}); }));
+    relay.cut();
+    relay.resume();
+    EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locker.acquire("u1/a1/r1", {.timeout = 1s}); }); }))
+        << "its connection was closed and is free";
+  });
+}
+
+TEST_F(Silence, a_waiter_that_is_killed_is_out_of_the_way_within_15_s) {  // B5
+  std::vector<std::unique_ptr<Locker>> holders;
+  std::vector<Lock> held;
+  std::vector<std::unique_ptr<Process>> waiters;
+  for (const auto& engine : engines()) {
+    // Its exclusive request for u1 waits for a lock below u1; whoever asks for another below u1 waits behind it.
+    waiters.push_back(std::make_unique<Process>([&] {
+      Locker locker = engine->open();
+      (void)eventually([&] { return !locker.try_acquire("u1"); });  // until somebody holds below it
+      (void)locker.acquire("u1");
+    }));
+  }
+  for (const auto& engine : engines()) {
+    holders.push_back(std::make_unique<Locker>(engine->open()));
+    held.push_back(holders.back()->acquire("u1/a1/r1"));
+  }
+  on_both([&](Engine& engine) {
+    const std::size_t i = &engine == engines()[0].get() ? 0 : 1;
+    ASSERT_TRUE(eventually([&] { return engine.somebody_waits(); }));
+    Locker other = engine.open();
+    EXPECT_FALSE(other.try_acquire("u1/a2/r2"));
+    waiters[i]->kill();
+    const auto begin = Clock::now();
+    EXPECT_TRUE(other.acquire("u1/a2/r2", {.timeout = 30s}).held());
+    EXPECT_LT(Clock::now() - begin, vanished);
+    EXPECT_TRUE(held[i].held());
+  });
+}
+
+TEST_F(Silence, a_child_does_not_keep_alive_what_its_killed_parent_held) {  // B5, B6
+  std::vector<std::unique_ptr<Process>> parents;
+  std::vector<int> children;
+  for (const auto& engine : engines()) {
+    int numbers[2];
+    ASSERT_EQ(pipe(numbers), 0);
+    parents.push_back(std::make_unique<Process>([&] {
+      static Locker locker = engine->open();
+      static Lock lock = locker.acquire("u1/a1/r1");
+      const pid_t test = getppid(), child = fork();
+      if (child == 0) {
+        while (kill(test, 0) == 0) sleep(1);  // with the parent's sockets, as long as the test runs
+        _exit(0);
+      }
+      (void)!write(numbers[1], &child, sizeof child);
+    }));
+    ASSERT_TRUE(parents.back()->ready());
+    pid_t child = 0;
+    ASSERT_EQ(read(numbers[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+    close(numbers[0]);
+    close(numbers[1]);
+    children.push_back(child);
+  }
+  on_both([&](Engine& engine) {
+    const std::size_t i = &engine == engines()[0].get() ? 0 : 1;
+    Locker other = engine.open();
+    EXPECT_FALSE(other.try_acquire("u1/a1/r1"));
+    parents[i]->kill();
+    const auto begin = Clock::now();
+    EXPECT_TRUE(other.acquire("u1/a1/r1", {.timeout = 30s}).held());
+    EXPECT_LT(Clock::now() - begin, vanished);
+    EXPECT_EQ(kill(children[i], 0), 0) << "the child lives";
+    kill(children[i], SIGKILL);
+  });
+}
+
+TEST_F(Silence, a_waiter_that_vanishes_is_out_of_the_way_within_15_s) {  // B5
+  on_both([](Engine& engine) {
+    Relay relay(engine.server().host, engine.server().port);
+    Locker locker = engine.open(), vanishes = engine.open(relay), other = engine.open();
+    const Lock lock = locker.acquire("u1/a1/r1");
+    auto waits = std::async(std::launch::async, [&] {
+      return error_of([&] { (void)vanishes.acquire("u1", {.timeout = 14s}); });
+    });
+    EXPECT_TRUE(eventually([&] { return engine.somebody_waits(); }));
+    relay.pause();
+    const auto begin = Clock::now();
+    EXPECT_TRUE(other.acquire("u1/a2/r2", {.timeout = 30s}).held());
+    EXPECT_LT(Clock::now() - begin, vanished);
+    EXPECT_TRUE(lock.held());
+    relay.cut();
+    EXPECT_TRUE(waits.get());
+  });
+}
+
+// --- machines that vanish --------------------------------------------------------------------------------
+
+// Two machines and a cable: network namespaces without any other way out. Threads and processes that are started in one stay
+// there. 127.0.0.1 of the client's is the server's, so that the server needs no other address than it always has.
+class Machines {
+ public:
+  // Throws std::runtime_error where this is not allowed.
+  Machines() : server_(make()), client_(make()) {
+    in(server_, [&] {
+      run("ip link set lo up");
+      run("ip link add cable type veth peer name cable netns /proc/" + std::to_string(getpid()) + "/fd/" +
+          std::to_string(client_));
+      run("ip addr add 10.213.0.1/30 dev cable && ip link set cable up");
+      run("echo 1 >/proc/sys/net/ipv4/conf/cable/route_localnet");
+    });
+    in(client_, [&] {
+      run("ip addr add 10.213.0.2/30 dev cable && ip link set cable up");
+      run("echo 1 >/proc/sys/net/ipv4/conf/cable/route_localnet");
+      run("ip route add 127.0.0.1 via 10.213.0.1 src 10.213.0.2");
+    });
+  }
+  ~Machines() {
+    close(server_);
+    close(client_);
+  }
+  Machines(const Machines&) = delete;
+  Machines& operator=(const Machines&) = delete;
+
+  void at_server(const std::function<void()>& work) const { in(server_, work); }
+  void at_client(const std::function<void()>& work) const { in(client_, work); }
+  void cut() const {
+    at_server([] { run("ip link set cable down"); });
+  }
+
+ private:
+  // On a thread of its own, which is there; what it throws is thrown here.
+  static void in(int machine, const std::function<void()>& work) {
+    std::async(std::launch::async, [&] {
+      if (setns(machine, CLONE_NEWNET) != 0) throw std::runtime_error("setns is not allowed");
+      work();
+    }).get();
+  }
+  static int make() {
+    return std::async(std::launch::async, [] {
+             if (unshare(CLONE_NEWNET) != 0) throw std::runtime_error("network namespaces are not allowed");
+             return ::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+           })
+        .get();
+  }
+  static void run(const std::string& command) {
+    if (std::system(("{ " + command + "; } 2>/dev/null").c_str()) != 0) throw std::runtime_error("fails: " + command);
+  }
+
+  const int server_, client_;
+};
+
+class Vanishing : public testing::Test {
+ protected:
+  static void vanish(const std::string& engine, const Machines& machines) {
+    std::unique_ptr<OwnServer> own;
+    machines.at_server([&] { own = std::make_unique<OwnServer>(engine, "", "away"); });
+    ASSERT_FALSE(own->url().empty()) << "tools/servers cannot start another " << engine;
+    const std::string url = own->url() + "?provision=lazy&table=vanishing";
+    machines.at_client([&] {
+      Locker locker = hierlock::open(url), second = hierlock::open(url);
+      Lock lock = locker.acquire("u1/a1/r1");
+      const Told told(lock);
+      std::promise<void> busy, cut;
+      auto there = std::async(std::launch::async, [&] {
+        machines.at_server([&] {
+          Locker other = hierlock::open(url);
+          const Lock kept = other.acquire("u2");
+          Plain plain(own->operator_url());
+          busy.set_value();
+          EXPECT_TRUE(eventually([&] {
+            return plain.one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '(SELECT%' AND "
+                             "COMMAND='Execute'") != "0";
+          }));
+          machines.cut();
+          const auto begin = Clock::now();
+          cut.set_value();
+          const Lock next = other.acquire("u1/a1/r1", {.timeout = 30s});
+          const bool held = lock.held(), knew = told.moment().come();
+          EXPECT_FALSE(held) << "two hold it";  // B4
+          EXPECT_TRUE(knew);
+          EXPECT_LT(Clock::now() - begin, vanished);  // B5
+          EXPECT_TRUE(kept.held());
+        });
+      });
+      busy.get_future().wait();
+      // Without a deadline: a server that is gone must not be waited for until it comes back.
+      auto waits = std::async(std::launch::async, [&] { return error_of([&] { (void)second.acquire("u2"); }); });
+      cut.get_future().wait();
+      EXPECT_EQ(waits.wait_for(25s), std::future_status::ready);
+      there.get();
+      EXPECT_TRUE(is_lost(lock));
+      const auto begin = Clock::now();
+      lock.release();
+      EXPECT_LT(Clock::now() - begin, released);  // B6
+      if (waits.wait_for(0s) != std::future_status::ready) own.reset();
+      const std::optional<Error> error = waits.get();
+      EXPECT_TRUE(error && error->kind() == ErrorKind::unavailable) << (error ? error->what() : "granted");
+    });
+  }
+};
+
+TEST_F(Vanishing, a_holder_that_cannot_be_reached_knows_before_the_server_frees_its_lock) {  // B4, B5
+  for (const char* const name : {"MYSQL", "MARIADB"}) HIERLOCK_NEEDS_SERVER(name);
+  if (geteuid() != 0) GTEST_SKIP() << "only root may make network namespaces";
+  if (std::system("ip -V >/dev/null 2>&1") != 0) {
+    if (in_ci()) FAIL() << "there is no ip: install iproute2";
+    GTEST_SKIP() << "there is no ip: install iproute2";
+  }
+  mysql::enable();
+  std::vector<std::unique_ptr<Machines>> machines;
+  try {
+    for (int i = 0; i < 2; ++i) machines.push_back(std::make_unique<Machines>());
+  } catch (const std::runtime_error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  auto other = std::async(std::launch::async, [&] {
+    SCOPED_TRACE("mysql");
+    vanish("mysql", *machines[0]);
+  });
+  SCOPED_TRACE("mariadb");
+  vanish("mariadb", *machines[1]);
+  other.get();
+}
+
+}  // namespace
+}  // namespace hierlock::mysql_tests
