@@ -9,8 +9,8 @@ namespace hierlock::mysql {
 
 namespace {
 
-// An answer that takes longer is most likely that of a lock that somebody has.
-constexpr std::chrono::milliseconds usual_answer{10};
+// An answer that takes longer may be that of a lock that somebody has; and this long, it most likely is.
+constexpr std::chrono::milliseconds usual_answer{10}, longest_answer{250};
 // How long a statement that was ended by KILL may still take to say so.
 constexpr std::chrono::seconds last_words{2};
 // A KILL that arrives before the statement has begun ends nothing: it is said again.
@@ -34,7 +34,7 @@ LockVigil::LockVigil(Pool& pool, const Connection& connection, const spi::Reques
       waiting_(waiting),
       long_silence_(std::move(long_silence)),
       silence_(Clock::now() + usual_answer),
-      tell_at_(teller.due().value_or(silence_)) {
+      tell_at_(teller.due().value_or(Clock::now() + longest_answer)) {
   if (request.cancel == nullptr) return;
   open_wake();
   on_cancel_.emplace(*request.cancel, Wake{wake_});
