@@ -163,6 +163,7 @@ std::string list() {
     const std::string what = std::string(c.what) + "; " + std::string(c.against);
     text += format("%-24s %8s  %s\n", c.name().c_str(), bar_text(c.bar).c_str(), what.c_str());
   }
+  text += format("%-24s %8s  %s\n", "designs", "-", "lock rows in three designs, a table of its own; run only by name");
   return text;
 }
 
