@@ -522,8 +522,8 @@ void database_pairs(Session& session, std::string_view group, const char* variab
   Team<Ours> ours("hierlock, mysql:", {spread_keys()}, table.url());
   Team<SelectByRow> selects("SELECT by row", {spread_keys()}, table);
   check_same_rows(*ours.store, *selects.store);
-  // Ten pairs a turn: after each turn of the other a session has to be woken up, which is not what a pair costs.
-  constexpr std::size_t pairs_a_turn = 10;
+  // Many pairs a turn: after each turn of the other a session has to be woken up, which is not what a pair costs.
+  constexpr std::size_t pairs_a_turn = 50;
   const auto timed = [](auto& worker) {
     return [&worker, i = std::size_t{0}]() mutable {
       const Clock::time_point begin = Clock::now();
