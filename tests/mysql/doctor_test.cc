@@ -161,7 +161,7 @@ TEST_P(Doctor, isolation_that_does_not_become_read_committed_is_unsafe) {
 }
 
 TEST_P(Doctor, session_that_cannot_be_set_is_unsafe) {
-  const Forger forger(server().url(), {{"innodb_lock_wait_timeout=10", "innodb_lock_wait_timeout=xx"}});
+  const Forger forger(server().url(), {{"innodb_lock_wait_timeout=2", "innodb_lock_wait_timeout=x"}});
   EXPECT_TRUE(says(finding(through(forger), "isolation"), Verdict::unsafe, "cannot be set for locking"));
   EXPECT_TRUE(says(finding(through(forger), "autocommit"), Verdict::unknown, ""));
 }

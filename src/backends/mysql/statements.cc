@@ -20,7 +20,7 @@ std::string lock_rows(Dialect dialect, std::string_view table, std::span<const p
 std::string prepare_session(Dialect dialect) {
   return std::string("SET SESSION ") +
          (dialect == Dialect::mysql ? "transaction_isolation='READ-COMMITTED'" : "tx_isolation='READ-COMMITTED'") +
-         ", autocommit=0, wait_timeout=12, interactive_timeout=12, innodb_lock_wait_timeout=10, lock_wait_timeout=10" +
+         ", autocommit=0, wait_timeout=12, interactive_timeout=12, innodb_lock_wait_timeout=2, lock_wait_timeout=10" +
          (dialect == Dialect::mysql ? ", max_execution_time=0" : ", max_statement_time=0");
 }
 

@@ -34,8 +34,6 @@ using std::chrono::seconds;
 
 constexpr seconds longest_release{1};  // B6
 constexpr seconds connect_time{5};
-// The server ends the waits of an extend after this long, so that what is held already is confirmed within its lease.
-constexpr seconds extend_slice{4};
 
 constexpr unsigned lock_wait_timeout = 1205, deadlock = 1213, query_interrupted = 1317, lock_no_wait = 3572,
                    duplicate_key = 1062;
@@ -189,6 +187,7 @@ class Store final : public spi::Backend {
     const spi::Request& request;
     Teller& teller;
     Held* extended = nullptr;
+    bool* patient = nullptr;  // set if its session was told to wait_patiently
   };
   Answer ask(const Asking& asking, LockReply& reply, std::int64_t& sent);
   static void confirm_kept(Held& held);
@@ -247,7 +246,7 @@ void Store::roll_back(Connection& connection, Clock::time_point end) noexcept {
 }
 
 Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& sent) {
-  auto& [connection, fresh, owner, local, rows, request, teller, extended] = asking;
+  auto& [connection, fresh, owner, local, rows, request, teller, extended, patient] = asking;
   const std::string sql = lock_rows(dialect_, options_.layout.table, rows, request.no_wait);
   std::vector<std::uint32_t> buckets;
   for (const plan::Row& row : rows) buckets.push_back(row.bucket);
@@ -278,7 +277,12 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
     sent = now_with_suspend();
     reply = connection.lock(sql, buckets, vigil);
     if (extended != nullptr && reply.code == lock_wait_timeout) confirm_kept(*extended);
-    // The server ends each wait after 10 s, so that one who died while waiting is not waited for longer (B5).
+    if (patient != nullptr && !*patient && reply.code == lock_wait_timeout && !request.no_wait && !vigil.ended()) {
+      *patient = true;
+      Until soon(longest_release);
+      if (!connection.query(wait_patiently, soon).well()) connection.give_up();
+    }
+    // The server ends each wait after a while, so that one who died while waiting is not waited for longer (B5).
   } while (reply.code == lock_wait_timeout && !request.no_wait && !vigil.ended());
   // A deadlock that was found at the last moment has taken away what was held before, too: that is not just "too late".
   const bool rolled_back = extended != nullptr && reply.code == deadlock;
@@ -312,15 +316,16 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
     if (taken.connection == nullptr) return nullptr;
     LockReply reply;
     std::int64_t sent = 0;
+    bool patient = false;
     Answer answer = Answer::not_in_time;
     try {
-      answer = ask({*taken.connection, taken.fresh, owner, local, rows, request, teller}, reply, sent);
+      answer = ask({*taken.connection, taken.fresh, owner, local, rows, request, teller, nullptr, &patient}, reply, sent);
       if (answer == Answer::granted && std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
         // The lease counts from the send: after a long wait it is asked for anew.
-        if (now_with_suspend() - sent > std::chrono::nanoseconds(seconds(1)).count()) {
+        if (patient || now_with_suspend() - sent > std::chrono::nanoseconds(seconds(1)).count()) {
           sent = now_with_suspend();
           Until soon(longest_release);
-          taken.connection->ask("SELECT CONNECTION_ID()", soon);
+          taken.connection->ask(patient ? waited : "SELECT CONNECTION_ID()", soon);
         }
         auto held = std::make_shared<Held>(std::move(taken.connection), sent);
         held->fence = fence_of(reply);
@@ -336,10 +341,12 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
       }
     } catch (...) {
       roll_back(*taken.connection, Clock::now() + longest_release);
+      if (patient) taken.connection->give_up();
       pool_.put_back(std::move(taken.connection), owner);
       throw;
     }
     roll_back(*taken.connection, Clock::now() + longest_release);  // H8
+    if (patient) taken.connection->give_up();  // not for a holder: its wait_timeout is too short
     pool_.put_back(std::move(taken.connection), owner);
     if (answer == Answer::not_in_time) return nullptr;
   }
@@ -369,7 +376,7 @@ void Store::make_missing(Connection& connection, const std::vector<plan::Row>& r
     }
     connection.ask("COMMIT", soon);
   }
-  connection.ask("SET SESSION innodb_lock_wait_timeout=10", soon);
+  connection.ask(waited, soon);
 }
 
 // --- extend, release -------------------------------------------------------------------------------------
@@ -403,10 +410,6 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
     talking.unlock();
     if (broken) watch_.declare_lost(*held);
   };
-  if (!asked.no_wait && (!asked.deadline || *asked.deadline - Clock::now() > extend_slice)) {
-    Until soon(longest_release);
-    held->connection->query("SET SESSION innodb_lock_wait_timeout=" + std::to_string(extend_slice.count()), soon);
-  }
   for (int made = 0;; ++made) {
     LockReply reply;
     std::int64_t sent = 0;
