@@ -222,6 +222,23 @@ TEST_P(Loss, a_child_that_destroys_its_copies_takes_nothing_from_its_parent) {  
   EXPECT_TRUE(other.try_acquire("u1/a1/r1"));
 }
 
+// The server finds the deadlock at the moment at which the time is up, or nearly.
+TEST_P(Loss, an_extend_that_is_too_late_in_a_deadlock_keeps_its_lock_or_says_that_it_is_gone) {  // B4, H9
+  Locker one = open(), two = open();
+  for (int turn = 0; turn < 40; ++turn) {
+    Lock a = one.acquire("a"), b = two.acquire("b");
+    auto waits = std::async(std::launch::async, [&] { return error_of([&] { a.extend("b", {.timeout = 5s}); }); });
+    ASSERT_TRUE(eventually([&] { return somebody_waits(); }));
+    const std::optional<Error> error =
+        error_of([&] { b.extend("a", {.timeout = std::chrono::microseconds(1 + turn * 20)}); });
+    const bool ready = waits.wait_for(b.held() ? 30ms : 5s) == std::future_status::ready;
+    const std::optional<Error> others = ready ? waits.get() : std::nullopt;
+    EXPECT_FALSE(b.held() && ready && !others) << "both hold b: " << (error ? error->what() : "extended");
+    b.release();
+    if (!ready) (void)waits.get();
+  }
+}
+
 TEST_P(Loss, heartbeats_are_not_on_the_way_of_a_lock) {  // B4
   Relay relay(server().host, server().port);
   Locker locker = hierlock::open(through(relay));
