@@ -156,6 +156,7 @@ class Store final : public spi::Backend {
       source = held->lost;
     }
     if (!held->surely()) source.request_stop();
+    watch_.wake();  // it may not have begun to listen to this one yet
     return source.get_token();
   }
 
