@@ -57,8 +57,8 @@ struct Filling::Server {
     mysql_free_result(result);
     return value;
   }
-  // MariaDB goes over all new rows once more after their commit. What one contender leaves to do must not be done in the
-  // other's time. (MySQL forgets how to undo an insert with its commit, and has no such number.)
+  // MariaDB goes over all new rows once more after their commit. What one contender leaves to do must not be done in
+  // the other's time. (MySQL forgets how to undo an insert with its commit, and has no such number.)
   void settle() {
     if (mariadb_connection(session) == 0) return;
     const Clock::time_point end = Clock::now() + std::chrono::seconds(60);  // somebody else may keep it from zero
@@ -86,8 +86,10 @@ std::string cross_joins(const std::string& table, std::uint64_t rows) {
     from += (from.empty() ? "" : " CROSS JOIN ") + ("digits " + name);
   }
   return "INSERT INTO " + table +
-         " (level, bucket) WITH digits AS (SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION "
-         "ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9), "
+         " (level, bucket) WITH digits AS (SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 "
+         "UNION "
+         "ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT "
+         "9), "
          "nums AS (SELECT " +
          number + " AS n FROM " + from + ") SELECT 0, n FROM nums";
 }
@@ -102,8 +104,7 @@ void Filling::fill() {
   const std::string& table = server_->table;
   const Clock::time_point begin = Clock::now();
   if (way_ == Way::ours) {
-    hierlock::provision(server_->url + "?table=" + table,
-                        {.buckets = static_cast<std::uint32_t>(rows_), .levels = 1});
+    hierlock::provision(server_->url + "?table=" + table, {.buckets = static_cast<std::uint32_t>(rows_), .levels = 1});
   } else {
     server_->ask("CREATE TABLE " + table +
                  " (level TINYINT NOT NULL, bucket INT NOT NULL, PRIMARY KEY (level, bucket)) ENGINE=InnoDB");
@@ -114,8 +115,10 @@ void Filling::fill() {
     throw std::runtime_error("provision: rows are missing");
   }
   server_->ask("ANALYZE TABLE " + table);  // the size is counted anew
-  bytes_ = std::stod(server_->ask("SELECT DATA_LENGTH FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
-                                  "TABLE_NAME='" + table + "'"));
+  bytes_ =
+      std::stod(server_->ask("SELECT DATA_LENGTH FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
+                             "TABLE_NAME='" +
+                             table + "'"));
   server_->settle();
   server_->drop();
   time_told_ = bytes_told_ = false;

@@ -22,11 +22,11 @@ struct ProvisionOptions {
   std::uint64_t throttle = 0;              // rows a second, at most; 0: as fast as it goes
 
   struct Progress {
-    std::uint64_t rows = 0, of = 0;     // rows that were made or found; all that there will be
-    std::uint64_t made = 0;             // of these, by this run
-    std::uint64_t bytes = 0;            // what the table takes at the end, estimated
-    std::chrono::nanoseconds spent{};   // so far
-    std::chrono::nanoseconds left{};    // estimated
+    std::uint64_t rows = 0, of = 0;    // rows that were made or found; all that there will be
+    std::uint64_t made = 0;            // of these, by this run
+    std::uint64_t bytes = 0;           // what the table takes at the end, estimated
+    std::chrono::nanoseconds spent{};  // so far
+    std::chrono::nanoseconds left{};   // estimated
   };
   // Told after each chunk; false ends it there, and the next run goes on.
   std::function<bool(const Progress&)> on_progress{};

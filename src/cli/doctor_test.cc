@@ -29,8 +29,9 @@ TEST(Doctor, tells_the_worst_first_and_counts) {
 
 TEST(Doctor, keeps_the_order_of_the_checks_in_json) {
   const std::string json = doctor_of("mysql://app@db/shop", findings, true);
-  EXPECT_TRUE(json.starts_with("{\n  \"version\": 1,\n  \"store\": \"mysql://app@db/shop\",\n  \"safe\": false,\n"
-                               "  \"findings\": [\n    {\n      \"check\": \"isolation\",\n"))
+  EXPECT_TRUE(
+      json.starts_with("{\n  \"version\": 1,\n  \"store\": \"mysql://app@db/shop\",\n  \"safe\": false,\n"
+                       "  \"findings\": [\n    {\n      \"check\": \"isolation\",\n"))
       << json;
   EXPECT_EQ(json.find('\x1b'), std::string::npos);
   EXPECT_NE(doctor_of("x", {}, true).find("\"safe\": true"), std::string::npos);

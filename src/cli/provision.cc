@@ -119,8 +119,8 @@ class Bar {
     const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
     const std::size_t width = std::max<std::size_t>(known ? size.ws_col : line_width, 20) - 1;
     const std::string text =
-        fmt::format("{:3}%  {} of {} rows, {}/s{}, {}", percent(progress), grouped(progress.rows),
-                    grouped(progress.of), rate_.text(), left_text(progress), size_text(progress.bytes));
+        fmt::format("{:3}%  {} of {} rows, {}/s{}, {}", percent(progress), grouped(progress.rows), grouped(progress.of),
+                    rate_.text(), left_text(progress), size_text(progress.bytes));
     // Of one length all the time; 10 leave room in 80 columns for a table of the usual size.
     const std::size_t room = width < 110 ? 10 : 30;
     const std::size_t full = room * percent(progress) / 100;

@@ -15,9 +15,11 @@ namespace {
 struct Stores {
   std::mutex mutex;
   std::map<std::string, spi::Store> by_scheme{
-      {"memory", {.open = [](const spi::Url& url, const OpenOptions& o) { return embedded::open_memory(url, o.owners); }}},
-      {"shm",
-       {.open = [](const spi::Url& url, const OpenOptions& o) { return embedded::open_shm(url, o.owners, o.create); }}}};
+      {"memory",
+       {.open = [](const spi::Url& url, const OpenOptions& o) { return embedded::open_memory(url, o.owners); }}},
+      {"shm", {.open = [](const spi::Url& url, const OpenOptions& o) {
+         return embedded::open_shm(url, o.owners, o.create);
+       }}}};
 };
 
 Stores& stores() {

@@ -19,11 +19,11 @@ std::string password_of(const std::string& url) {
   return url.substr(colon + 1, at - colon - 1);
 }
 
-#define NEEDS_SERVER()                                                                                            \
-  if (server().empty()) {                                                                                         \
-    if (std::getenv("CI") != nullptr) FAIL() << "HIERLOCK_TEST_MYSQL names no server";                            \
-    GTEST_SKIP() << "HIERLOCK_TEST_MYSQL names no server: eval \"$(tools/servers env)\"";                         \
-  }                                                                                                               \
+#define NEEDS_SERVER()                                                                    \
+  if (server().empty()) {                                                                 \
+    if (std::getenv("CI") != nullptr) FAIL() << "HIERLOCK_TEST_MYSQL names no server";    \
+    GTEST_SKIP() << "HIERLOCK_TEST_MYSQL names no server: eval \"$(tools/servers env)\""; \
+  }                                                                                       \
   static_assert(true, "a semicolon follows")
 
 TEST(Doctor, has_nothing_to_look_at_where_there_is_no_server) {
@@ -77,9 +77,10 @@ TEST(Explain, prints_the_statements_of_a_database) {
   NEEDS_SERVER();
   const Result result = run({"explain", "--on", server() + "?table=nobody_made_this", "u1/a1/r1"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_NE(result.out.find("UNION ALL (SELECT 2, UUID_SHORT(), CONNECTION_ID() FROM `nobody_made_this` WHERE level=2 AND "
-                            "bucket=8675750 FOR UPDATE);\n"),
-            std::string::npos)
+  EXPECT_NE(
+      result.out.find("UNION ALL (SELECT 2, UUID_SHORT(), CONNECTION_ID() FROM `nobody_made_this` WHERE level=2 AND "
+                      "bucket=8675750 FOR UPDATE);\n"),
+      std::string::npos)
       << result.out;
   EXPECT_NE(result.out.find("\nROLLBACK;\n"), std::string::npos);
   EXPECT_EQ(result.out.find(password_of(server())), std::string::npos);

@@ -1,4 +1,5 @@
-// mysql: on MySQL and on MariaDB, between the threads of this process and between processes. The servers are named by the environment (H10).
+// mysql: on MySQL and on MariaDB, between the threads of this process and between processes. The servers are named by
+// the environment (H10).
 #include <unistd.h>
 
 #include <cstdlib>

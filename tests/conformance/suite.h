@@ -171,8 +171,8 @@ class Conformance : public testing::TestWithParam<Backend> {
   std::optional<Watchdog> watchdog_;
 };
 
-#define HIERLOCK_ON_BACKENDS(which, suite)               \
-  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);  \
+#define HIERLOCK_ON_BACKENDS(which, suite)                    \
+  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);       \
   INSTANTIATE_TEST_SUITE_P(, suite, testing::ValuesIn(which), \
                            [](const testing::TestParamInfo<Backend>& backend) { return backend.param.name; })
 #define HIERLOCK_ON_EVERY_BACKEND(suite) HIERLOCK_ON_BACKENDS(backends(), suite)

@@ -70,9 +70,8 @@ TEST_P(Deadline, a_timed_out_extend_keeps_the_lock) {
   EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { lock.extend("u1/a1/r1", {.timeout = 50ms}); }));
   EXPECT_TRUE(fails_with(ErrorKind::busy, [&] { lock.extend("u1/a1/r1", {.timeout = 0ms}); }));
   std::stop_source stop;
-  auto asks = std::async(std::launch::async, [&] {
-    return error_of([&] { lock.extend("u1/a1/r1", {.cancel = stop.get_token()}); });
-  });
+  auto asks = std::async(std::launch::async,
+                         [&] { return error_of([&] { lock.extend("u1/a1/r1", {.cancel = stop.get_token()}); }); });
   ASSERT_TRUE(eventually([&] { return somebody_waits(); }));
   stop.request_stop();
   const std::optional<Error> error = asks.get();
@@ -143,11 +142,11 @@ TEST_P(Connections, one_more_lock_than_connections_waits_for_one) {
   std::thread first(holds, "u1"), second(holds, "u2");
   both.wait();
   EXPECT_FALSE(locker.try_acquire("u3", 30ms)) << "a deadline holds here, too";
-  EXPECT_TRUE(fails_with(ErrorKind::exhausted, [&] { (void)locker.try_acquire("u3"); }, "connections="));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::exhausted, [&] { (void)locker.try_acquire("u3"); }, "connections="));
   std::stop_source stop;
-  auto cancelled = std::async(std::launch::async, [&] {
-    return error_of([&] { (void)locker.acquire("u4", {.cancel = stop.get_token()}); });
-  });
+  auto cancelled = std::async(
+      std::launch::async, [&] { return error_of([&] { (void)locker.acquire("u4", {.cancel = stop.get_token()}); }); });
   auto third = std::async(std::launch::async, [&] { return locker.acquire("u3").held(); });
   EXPECT_EQ(third.wait_for(50ms), std::future_status::timeout);
   stop.request_stop();
@@ -267,9 +266,8 @@ TEST_P(Lazy, a_row_that_somebody_is_just_making_is_not_an_error) {  // H11
   Locker locker = open("buckets=1");
   plain().ask("START TRANSACTION");
   plain().ask("INSERT INTO `" + table() + "` VALUES (0, 0)");
-  auto asks = std::async(std::launch::async, [&] {
-    return error_of([&] { (void)locker.acquire("u1", {.timeout = 30s}); });
-  });
+  auto asks =
+      std::async(std::launch::async, [&] { return error_of([&] { (void)locker.acquire("u1", {.timeout = 30s}); }); });
   EXPECT_TRUE(eventually([&] { return somebody_waits(); })) << "the row counts, though it is not committed";
   plain().ask("COMMIT");
   const std::optional<Error> error = asks.get();

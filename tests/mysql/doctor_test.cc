@@ -40,8 +40,8 @@ testing::AssertionResult says(const Finding& found, Verdict verdict, const std::
 void make_table(Plain& plain, const std::string& app_url, const std::string& name) {
   hierlock::open(app_url + "?provision=lazy&buckets=4&table=" + name);
   for (const char* level : {"0", "1", "2"}) {
-    plain.ask("INSERT INTO `" + name + "` VALUES (" + level + ", 0), (" + level + ", 1), (" + level + ", 2), (" + level +
-              ", 3)");
+    plain.ask("INSERT INTO `" + name + "` VALUES (" + level + ", 0), (" + level + ", 1), (" + level + ", 2), (" +
+              level + ", 3)");
   }
 }
 
@@ -79,7 +79,8 @@ TEST_P(Doctor, finds_nothing_wrong_where_all_is_as_it_should_be) {
 
 TEST_P(Doctor, changes_nothing) {
   const auto everything = [&] {
-    return std::pair(plain().ask("SELECT * FROM " + quoted(table())), plain().ask("SELECT * FROM " + quoted(settings())));
+    return std::pair(plain().ask("SELECT * FROM " + quoted(table())),
+                     plain().ask("SELECT * FROM " + quoted(settings())));
   };
   const auto before = everything();
   hierlock::doctor(there());
@@ -153,7 +154,8 @@ TEST_P(Doctor, tls_is_needed_on_the_way_to_another_machine) {
 
 TEST_P(Doctor, failover_is_told_where_replicas_may_follow) {
   EXPECT_TRUE(says(finding(there(), "failover"), Verdict::good, ""));
-  EXPECT_TRUE(says(forged("failover", "log_bin\x03OFF", "log_bin\x03YES"), Verdict::unknown, "Locks are not replicated"));
+  EXPECT_TRUE(
+      says(forged("failover", "log_bin\x03OFF", "log_bin\x03YES"), Verdict::unknown, "Locks are not replicated"));
 }
 
 TEST_P(Doctor, isolation_that_does_not_become_read_committed_is_unsafe) {
@@ -386,7 +388,8 @@ TEST(GaleraServer, is_unsafe_and_all_else_is_looked_at_as_well) {
   const OwnServer* const own = OwnServer::get("mariadb", "--galera");
   ASSERT_TRUE(own != nullptr || !in_ci());
   if (own == nullptr) GTEST_SKIP() << "no Galera can be had";
-  EXPECT_TRUE(fails_with(ErrorKind::unsafe_topology, [&] { hierlock::open(own->url()); }, "Galera"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unsafe_topology, [&] { hierlock::open(own->url()); }, "Galera"));
   EXPECT_TRUE(says(finding(own->url(), "galera"), Verdict::unsafe, "two could hold one lock"));
   EXPECT_TRUE(says(finding(own->url(), "failover"), Verdict::unknown, "cluster"));
   EXPECT_TRUE(says(finding(own->url(), "isolation"), Verdict::good, ""));

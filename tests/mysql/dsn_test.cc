@@ -8,7 +8,8 @@ namespace hierlock::mysql_tests {
 namespace {
 
 TEST(Dsn, is_translated) {
-  EXPECT_EQ(url_of_dsn("app:secret@tcp(db.example:3307)/shop?parseTime=true"), "mysql://app:secret@db.example:3307/shop");
+  EXPECT_EQ(url_of_dsn("app:secret@tcp(db.example:3307)/shop?parseTime=true"),
+            "mysql://app:secret@db.example:3307/shop");
   EXPECT_EQ(url_of_dsn("app:p@ss@tcp(10.0.0.1:3306)/shop"), "mysql://app:p@ss@10.0.0.1:3306/shop");
 }
 

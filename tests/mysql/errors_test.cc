@@ -54,7 +54,8 @@ TEST_P(Errors, a_wrong_password_is_denied_and_not_shown) {
 TEST_P(Errors, a_database_that_is_not_there_is_not_provisioned) {
   Server as = operator_server();
   as.database = "no_such_database";
-  EXPECT_TRUE(fails_with(ErrorKind::not_provisioned, [&] { (void)hierlock::open(url(as)); }, "no_such_database"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::not_provisioned, [&] { (void)hierlock::open(url(as)); }, "no_such_database"));
 }
 
 TEST_P(Errors, nobody_at_the_port_is_unavailable_at_once) {
@@ -79,7 +80,8 @@ TEST_P(Errors, a_server_that_does_not_answer_is_unavailable_in_bounded_time) {
 
 TEST_P(Errors, tables_that_are_not_there_are_not_provisioned) {  // H6
   const std::string ahead = server().url("table=" + table());
-  EXPECT_TRUE(fails_with(ErrorKind::not_provisioned, [&] { (void)hierlock::open(ahead); }, "hierlock provision"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::not_provisioned, [&] { (void)hierlock::open(ahead); }, "hierlock provision"));
   Locker locker = open();
   locker.acquire("u1").release();
   plain().ask("DROP TABLE `" + table() + "`");
@@ -90,7 +92,7 @@ TEST_P(Errors, tables_that_are_not_there_are_not_provisioned) {  // H6
 }
 
 TEST_P(Errors, a_row_that_is_not_there_names_itself_and_its_cure_and_leaves_nothing_locked) {  // H6, H8
-  (void)open();  // makes the tables
+  (void)open();                                                                                // makes the tables
   const std::string ahead = server().url("table=" + table());
   Locker locker = hierlock::open(ahead);
   open().acquire("u1/a1").release();  // all but the last level
@@ -123,15 +125,18 @@ TEST_P(Errors, who_may_only_read_is_denied_and_told_what_is_missing) {
 
 TEST_P(Errors, who_may_not_make_tables_is_denied_with_lazy_provisioning) {
   const Server reader = make_user("SELECT, UPDATE", server().database + ".*");
-  EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { (void)hierlock::open(url(reader)); }, "CREATE"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::denied, [&] { (void)hierlock::open(url(reader)); }, "CREATE"));
 }
 
 TEST_P(Errors, what_cannot_be_said_in_rows_is_refused_before_anything_is_sent) {  // H7, B2, B10
   Relay relay(server().host, server().port);
   Locker locker = hierlock::open(url(at_port(relay.port())));
   relay.forget();
-  EXPECT_TRUE(fails_with(ErrorKind::invalid_argument, [&] { (void)locker.acquire("a/b/c/d"); }, "levels"));
-  EXPECT_TRUE(fails_with(ErrorKind::unsupported, [&] { (void)locker.acquire(shared("u1/a1")); }, "level"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::invalid_argument, [&] { (void)locker.acquire("a/b/c/d"); }, "levels"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unsupported, [&] { (void)locker.acquire(shared("u1/a1")); }, "level"));
   EXPECT_TRUE(fails_with(ErrorKind::invalid_argument, [&] { (void)locker.acquire(""); }));
   EXPECT_TRUE(fails_with(ErrorKind::invalid_argument, [&] { (void)locker.acquire("u1//r1"); }));
   EXPECT_TRUE(relay.commands().empty());
@@ -200,7 +205,8 @@ TEST_P(Errors, an_extend_that_waits_long_keeps_what_it_holds) {  // B4
   Lock held = one.acquire("u1/a1/r1"), more = two.acquire("u2/a1/r1");
   std::atomic<bool> lost = false;
   const std::stop_callback callback(more.lost(), [&] { lost = true; });
-  auto asks = std::async(std::launch::async, [&] { return error_of([&] { more.extend("u1/a1/r1", {.timeout = 60s}); }); });
+  auto asks =
+      std::async(std::launch::async, [&] { return error_of([&] { more.extend("u1/a1/r1", {.timeout = 60s}); }); });
   // Longer than a lease and than the server's own timeout.
   ASSERT_FALSE(eventually([&] { return asks.wait_for(0s) == std::future_status::ready; }, 14s));
   EXPECT_FALSE(lost);

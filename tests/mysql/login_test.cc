@@ -52,13 +52,17 @@ TEST_P(Tls, verify_accepts_the_address_and_the_name_that_the_certificate_is_for)
 }
 
 TEST_P(Tls, verify_refuses_a_certificate_that_another_ca_signed) {
-  EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { (void)open("tls=verify&ca=" + wrong_ca_); }, "ca="));
-  EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { (void)open("tls=verify"); }, "ca=")) << "none that the system trusts";
+  EXPECT_TRUE(fails_with(
+      ErrorKind::denied, [&] { (void)open("tls=verify&ca=" + wrong_ca_); }, "ca="));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::denied, [&] { (void)open("tls=verify"); }, "ca="))
+      << "none that the system trusts";
 }
 
 TEST_P(Tls, verify_refuses_a_host_that_the_certificate_is_not_for) {
   // 127.1 is 127.0.0.1 for the resolver, and in no certificate.
-  EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { (void)hierlock::open(url(on_host("127.1"), "tls=verify&ca=" + ca_)); }));
+  EXPECT_TRUE(
+      fails_with(ErrorKind::denied, [&] { (void)hierlock::open(url(on_host("127.1"), "tls=verify&ca=" + ca_)); }));
   EXPECT_FALSE(error_of([&] { (void)hierlock::open(url(on_host("127.1"), "tls=on")); })) << "on does not look";
 }
 
@@ -70,7 +74,8 @@ TEST_P(Tls, a_server_without_it_is_refused) {
   Relay plaintext(server().host, server().port, Relay::Tls::hidden);
   Server behind = server();
   behind.port = plaintext.port();
-  EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { (void)hierlock::open(url(behind, "tls=on")); }, "TLS"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::denied, [&] { (void)hierlock::open(url(behind, "tls=on")); }, "TLS"));
   EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { (void)hierlock::open(url(behind, "tls=verify&ca=" + ca_)); }));
   EXPECT_FALSE(error_of([&] { (void)hierlock::open(url(behind, "tls=off")); }));
 }
@@ -174,7 +179,8 @@ TEST_P(Socket, a_socket_is_a_way_in) {
 }
 
 TEST_P(Socket, nobody_there_is_unavailable) {
-  EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)open("socket=/nowhere/server.sock"); }, "/nowhere/server.sock"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unavailable, [&] { (void)open("socket=/nowhere/server.sock"); }, "/nowhere/server.sock"));
 }
 
 HIERLOCK_ON_BOTH_SERVERS(Socket);

@@ -24,7 +24,7 @@ constexpr int slowness = 1;
 #endif
 
 constexpr auto at_once = 1000ms * slowness;
-constexpr auto vanished = 15s;               // B5: by then the server has freed what nobody can release any more
+constexpr auto vanished = 15s;  // B5: by then the server has freed what nobody can release any more
 constexpr auto released = 1000ms + 300ms * slowness;  // B6, and what a busy machine adds
 
 // The moment of a fact, as others may see it.
@@ -137,7 +137,8 @@ TEST_P(Loss, a_lock_whose_session_is_killed_is_lost_at_once) {  // B4
   const std::int64_t fence = lock.fence();
   const Told told(lock);
   EXPECT_TRUE(becomes_lost(lock, told, [&] {
-    for (const auto& row : plain().ask("SELECT ID FROM information_schema.processlist WHERE USER='" + mine.user + "'")) {
+    for (const auto& row :
+         plain().ask("SELECT ID FROM information_schema.processlist WHERE USER='" + mine.user + "'")) {
       (void)plain().code_of("KILL " + row.at(0));
     }
   }));
@@ -353,8 +354,9 @@ TEST_P(Dying, who_waits_at_a_server_that_dies_is_told) {
   Plain plain(own_->operator_url());
   auto waits = std::async(std::launch::async, [&] { return error_of([&] { (void)two.acquire("u1"); }); });
   EXPECT_TRUE(eventually([&] {
-    return plain.one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '(SELECT%' AND "
-                     "COMMAND='Execute'") != "0";
+    return plain.one(
+               "SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '(SELECT%' AND "
+               "COMMAND='Execute'") != "0";
   }));
   EXPECT_TRUE(servers("kill"));
   EXPECT_EQ(waits.wait_for(10s), std::future_status::ready);
@@ -588,9 +590,8 @@ TEST_F(Silence, a_waiter_that_vanishes_is_out_of_the_way_within_15_s) {  // B5
     Relay relay(engine.server().host, engine.server().port);
     Locker locker = engine.open(), vanishes = engine.open(relay), other = engine.open();
     const Lock lock = locker.acquire("u1/a1/r1");
-    auto waits = std::async(std::launch::async, [&] {
-      return error_of([&] { (void)vanishes.acquire("u1", {.timeout = 14s}); });
-    });
+    auto waits = std::async(std::launch::async,
+                            [&] { return error_of([&] { (void)vanishes.acquire("u1", {.timeout = 14s}); }); });
     EXPECT_TRUE(eventually([&] { return engine.somebody_waits(); }));
     relay.pause();
     const auto begin = Clock::now();
@@ -604,18 +605,19 @@ TEST_F(Silence, a_waiter_that_vanishes_is_out_of_the_way_within_15_s) {  // B5
 
 TEST_F(Silence, a_lock_that_is_granted_to_a_waiter_that_has_vanished_is_free_within_15_s) {  // B5
   // Once the vanished waiter is at its first question, once it has asked again.
-  const auto scenario = [](Engine& engine, const std::string& path, int questions, std::chrono::milliseconds until_release) {
+  const auto scenario = [](Engine& engine, const std::string& path, int questions,
+                           std::chrono::milliseconds until_release) {
     Relay relay(engine.server().host, engine.server().port);
     Locker locker = engine.open(), vanishes = engine.open(relay), other = engine.open();
     Lock lock = locker.acquire(path);
     (void)vanishes.try_acquire(path);  // the session is there
     relay.forget();
-    auto waits = std::async(std::launch::async, [&] {
-      return error_of([&] { (void)vanishes.acquire(path, {.timeout = 20s}); });
-    });
+    auto waits = std::async(std::launch::async,
+                            [&] { return error_of([&] { (void)vanishes.acquire(path, {.timeout = 20s}); }); });
     EXPECT_TRUE(eventually([&] {
       const std::vector<Relay::Command> said = relay.commands();
-      return questions == std::count_if(said.begin(), said.end(), [](const auto& c) { return c.code == com_stmt_execute; });
+      return questions ==
+             std::count_if(said.begin(), said.end(), [](const auto& c) { return c.code == com_stmt_execute; });
     }));
     EXPECT_TRUE(eventually([&] { return engine.somebody_waits(); }));
     relay.pause();
@@ -637,8 +639,8 @@ TEST_F(Silence, a_lock_that_is_granted_to_a_waiter_that_has_vanished_is_free_wit
 
 // --- machines that vanish --------------------------------------------------------------------------------
 
-// Two machines and a cable: network namespaces without any other way out. Threads and processes that are started in one stay
-// there. 127.0.0.1 of the client's is the server's, so that the server needs no other address than it always has.
+// Two machines and a cable: network namespaces without any other way out. Threads and processes that are started in one
+// stay there. 127.0.0.1 of the client's is the server's, so that the server needs no other address than it always has.
 class Machines {
  public:
   // Throws std::runtime_error where this is not allowed.
@@ -678,10 +680,11 @@ class Machines {
     }).get();
   }
   static int make() {
-    return std::async(std::launch::async, [] {
-             if (unshare(CLONE_NEWNET) != 0) throw std::runtime_error("network namespaces are not allowed");
-             return ::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-           })
+    return std::async(std::launch::async,
+                      [] {
+                        if (unshare(CLONE_NEWNET) != 0) throw std::runtime_error("network namespaces are not allowed");
+                        return ::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+                      })
         .get();
   }
   static void run(const std::string& command) {
@@ -710,8 +713,9 @@ class Vanishing : public testing::Test {
           Plain plain(own->operator_url());
           busy.set_value();
           EXPECT_TRUE(eventually([&] {
-            return plain.one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '(SELECT%' AND "
-                             "COMMAND='Execute'") != "0";
+            return plain.one(
+                       "SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '(SELECT%' AND "
+                       "COMMAND='Execute'") != "0";
           }));
           machines.cut();
           const auto begin = Clock::now();

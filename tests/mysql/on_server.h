@@ -68,7 +68,7 @@ class OnServer : public testing::TestWithParam<std::string> {
   }
 
   bool mariadb() const { return GetParam().starts_with("MARIADB"); }
-  const Server& server() const { return *server_; }           // as the application's user
+  const Server& server() const { return *server_; }             // as the application's user
   const Server& operator_server() const { return *operator_; }  // who may do anything
   const std::string& table() const { return table_; }
   Plain& plain() { return *plain_; }  // of the operator
@@ -111,8 +111,8 @@ class OnServer : public testing::TestWithParam<std::string> {
   std::vector<std::string> users_;
 };
 
-#define HIERLOCK_ON_BOTH_SERVERS(suite)                                                   \
-  INSTANTIATE_TEST_SUITE_P(, suite, testing::Values("MYSQL", "MARIADB"),                  \
+#define HIERLOCK_ON_BOTH_SERVERS(suite)                                  \
+  INSTANTIATE_TEST_SUITE_P(, suite, testing::Values("MYSQL", "MARIADB"), \
                            [](const auto& server) { return server.param; })
 
 }  // namespace hierlock::mysql_tests

@@ -136,8 +136,8 @@ TEST_P(Provision, a_held_lock_is_not_waited_for) {  // H11
   EXPECT_EQ(locked().size(), 3u) << "nothing else is locked";
 }
 
-// A row that comes to be, and is held exclusively, after its range was found to be empty: making it waits a second, and is
-// then tried in another way.
+// A row that comes to be, and is held exclusively, after its range was found to be empty: making it waits a second, and
+// is then tried in another way.
 TEST_P(Provision, a_lock_that_comes_in_between_is_filled_around) {  // H11
   Locker lazy = hierlock::open(url("buckets=10000"));
   ProvisionOptions options = small();
@@ -185,9 +185,12 @@ TEST_P(Provision, the_throttle_is_kept) {  // H11
 
 TEST_P(Provision, other_numbers_than_the_recorded_ones_are_refused) {  // H3
   provision(ahead(), small());
-  EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { provision(ahead(), {.buckets = 20'000}); }, "10000"));
-  EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { provision(ahead(), {.levels = 4}); }, "levels=4"));
-  EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { provision(ahead("buckets=5"), {}); }, "buckets=5"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::incompatible, [&] { provision(ahead(), {.buckets = 20'000}); }, "10000"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::incompatible, [&] { provision(ahead(), {.levels = 4}); }, "levels=4"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::incompatible, [&] { provision(ahead("buckets=5"), {}); }, "buckets=5"));
   EXPECT_TRUE(complete()) << "and nothing was made";
 }
 
@@ -208,11 +211,13 @@ TEST_P(Provision, nonsense_is_refused_before_anything_is_made) {
 TEST_P(Provision, missing_rights_are_named) {  // H11
   const Server reader = make_user("SELECT", server().database + ".*");
   EXPECT_TRUE(fails_with(
-      ErrorKind::denied, [&] { provision(ahead(reader), small()); }, "needs CREATE, SELECT, INSERT and UPDATE on " + table()));
+      ErrorKind::denied, [&] { provision(ahead(reader), small()); },
+      "needs CREATE, SELECT, INSERT and UPDATE on " + table()));
   // Who may not create needs not, once the tables are there.
   provision(ahead(), {.buckets = 100, .levels = 1});
   plain().ask("DELETE FROM " + table() + " WHERE bucket > 50");
-  EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { provision(ahead(reader), {}); }, "INSERT"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::denied, [&] { provision(ahead(reader), {}); }, "INSERT"));
   const Server filler = make_user("SELECT, INSERT, UPDATE", server().database + ".*");
   provision(ahead(filler), {});
   EXPECT_TRUE(complete(1, 100));
@@ -226,7 +231,8 @@ TEST_P(Provision, a_bucket_table_that_was_dropped_is_made_again) {
 }
 
 TEST_P(Provision, locks_work_afterwards_and_a_row_that_is_gone_is_named) {  // H6, H11
-  EXPECT_TRUE(fails_with(ErrorKind::not_provisioned, [&] { (void)hierlock::open(ahead()); }, "hierlock provision"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::not_provisioned, [&] { (void)hierlock::open(ahead()); }, "hierlock provision"));
   provision(ahead(), small());
   Locker locker = hierlock::open(ahead());
   std::pair<int, long> deepest;

@@ -190,9 +190,8 @@ void Relay::run() {
         }
       }
     }
-    std::erase_if(pairs_, [&](const auto& pair) {
-      return std::find(ended.begin(), ended.end(), pair.get()) != ended.end();
-    });
+    std::erase_if(pairs_,
+                  [&](const auto& pair) { return std::find(ended.begin(), ended.end(), pair.get()) != ended.end(); });
     {
       const std::lock_guard guard(mutex_);
       open_ -= ended.size();

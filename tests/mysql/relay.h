@@ -36,7 +36,7 @@ class Relay {
     std::string text;        // what follows it: the SQL of a query
   };
   std::vector<Command> commands() const;
-  void forget();  // the commands so far
+  void forget();                    // the commands so far
   std::size_t connections() const;  // made so far
   std::size_t open() const;         // that are not closed
 

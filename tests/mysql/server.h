@@ -9,8 +9,8 @@
 
 namespace hierlock::mysql_tests {
 
-// The URL of a data source name as Go writes it: user:password@tcp(host:port)/database?option=value. What is left out is
-// as docker-compose.yml has it: 127.0.0.1, 3306, mgl_test. Options are those of Go's driver, and left out.
+// The URL of a data source name as Go writes it: user:password@tcp(host:port)/database?option=value. What is left out
+// is as docker-compose.yml has it: 127.0.0.1, 3306, mgl_test. Options are those of Go's driver, and left out.
 inline std::string url_of_dsn(const std::string& dsn) {
   const std::size_t slash = dsn.rfind('/');
   const std::string before = dsn.substr(0, slash), after = slash == dsn.npos ? "" : dsn.substr(slash + 1);
@@ -26,8 +26,8 @@ inline std::string url_of_dsn(const std::string& dsn) {
   return "mysql://" + who + "@" + where + "/" + (database.empty() ? "mgl_test" : database);
 }
 
-// What follows HIERLOCK_TEST_: "MYSQL", "MARIADB_OPERATOR", "MYSQL_SOCKET". For MySQL also what the seed's MYSQL_DSN names,
-// whose user may do anything there.
+// What follows HIERLOCK_TEST_: "MYSQL", "MARIADB_OPERATOR", "MYSQL_SOCKET". For MySQL also what the seed's MYSQL_DSN
+// names, whose user may do anything there.
 inline std::optional<std::string> server_variable(const std::string& name) {
   const auto variable = [](const std::string& of) -> std::optional<std::string> {
     const char* const value = std::getenv(of.c_str());
@@ -50,9 +50,9 @@ inline bool in_ci() {
 }  // namespace hierlock::mysql_tests
 
 // At the beginning of a test or SetUp(). A server that is not there is a visible skip, and in CI a failure (H10).
-#define HIERLOCK_NEEDS_SERVER(name)                                                                            \
-  if (!::hierlock::mysql_tests::server_variable(name)) {                                                       \
-    if (::hierlock::mysql_tests::in_ci()) FAIL() << "HIERLOCK_TEST_" << (name) << " names no server";          \
-    GTEST_SKIP() << "HIERLOCK_TEST_" << (name) << " names no server: eval \"$(tools/servers env)\"";           \
-  }                                                                                                            \
+#define HIERLOCK_NEEDS_SERVER(name)                                                                   \
+  if (!::hierlock::mysql_tests::server_variable(name)) {                                              \
+    if (::hierlock::mysql_tests::in_ci()) FAIL() << "HIERLOCK_TEST_" << (name) << " names no server"; \
+    GTEST_SKIP() << "HIERLOCK_TEST_" << (name) << " names no server: eval \"$(tools/servers env)\"";  \
+  }                                                                                                   \
   static_assert(true, "a semicolon follows")

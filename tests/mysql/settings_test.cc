@@ -16,8 +16,12 @@ class Settings : public OnServer {
 TEST_P(Settings, who_asks_for_other_buckets_or_levels_is_told_both_numbers) {  // H3, M7
   (void)open("buckets=1000&levels=4");
   const auto both = [&](const std::string& asks, const std::string& one, const std::string& other) {
-    EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { (void)open(asks); }, one)) << asks;
-    EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { (void)open(asks); }, other)) << asks;
+    EXPECT_TRUE(fails_with(
+        ErrorKind::incompatible, [&] { (void)open(asks); }, one))
+        << asks;
+    EXPECT_TRUE(fails_with(
+        ErrorKind::incompatible, [&] { (void)open(asks); }, other))
+        << asks;
   };
   both("buckets=1001", "1001", "1000");
   both("levels=3", "levels=3", "4");
@@ -40,14 +44,17 @@ TEST_P(Settings, a_format_that_is_not_known_or_damaged_is_incompatible) {
   for (const char* change : {"format=2", "buckets=0", "levels=0", "levels=9"}) {
     plain().ask("UPDATE " + settings() + " SET format=1, buckets=10, levels=3");
     plain().ask("UPDATE " + settings() + " SET " + change);
-    EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { (void)open(); }, table())) << change;
+    EXPECT_TRUE(fails_with(
+        ErrorKind::incompatible, [&] { (void)open(); }, table()))
+        << change;
   }
 }
 
 TEST_P(Settings, a_server_whose_numbers_are_below_those_given_out_is_unsafe) {  // B3
   Locker before = open();
   plain().ask("UPDATE " + settings() + " SET fence_floor=(UUID_SHORT() & ((1 << 56) - 1)) + (1 << 30)");
-  EXPECT_TRUE(fails_with(ErrorKind::unsafe_topology, [&] { (void)open(); }, "UUID_SHORT()"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unsafe_topology, [&] { (void)open(); }, "UUID_SHORT()"));
 }
 
 TEST_P(Settings, the_floor_rises_to_the_server_and_never_falls) {  // B3
@@ -148,22 +155,26 @@ TEST_P(Broken, fences_rise_over_a_restart_of_the_server) {  // B3
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Broken, testing::Values("mysql", "mariadb"), [](const auto& engine) { return engine.param; });
+INSTANTIATE_TEST_SUITE_P(, Broken, testing::Values("mysql", "mariadb"),
+                         [](const auto& engine) { return engine.param; });
 
-// A group of several servers is not to be had here, so the server is made to say that it is in one: another variable, whose
-// name is as long and whose value is not empty, goes by that name. Names are compared without case when they are asked for.
+// A group of several servers is not to be had here, so the server is made to say that it is in one: another variable,
+// whose name is as long and whose value is not empty, goes by that name. Names are compared without case when they are
+// asked for.
 TEST_P(Settings, a_group_with_several_primaries_is_unsafe) {  // H17
   const Forger forger(server().url(), {{"group_replication_group_name", "OPTIMIZER_TRACE_MAX_MEM_SIZE"},
                                        {"optimizer_trace_max_mem_size", "group_replication_group_name"}});
-  EXPECT_TRUE(fails_with(ErrorKind::unsafe_topology,
-                         [&] { (void)hierlock::open(forger.url() + "?provision=lazy&table=" + table()); }, "primaries"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unsafe_topology, [&] { (void)hierlock::open(forger.url() + "?provision=lazy&table=" + table()); },
+      "primaries"));
 }
 
 TEST_P(Settings, a_proxy_that_numbers_sessions_itself_is_unsafe) {  // H17
   Forger forger(server().url(), {});
   forger.renumber_sessions();
-  EXPECT_TRUE(fails_with(ErrorKind::unsafe_topology,
-                         [&] { (void)hierlock::open(forger.url() + "?provision=lazy&table=" + table()); }, "proxy"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unsafe_topology, [&] { (void)hierlock::open(forger.url() + "?provision=lazy&table=" + table()); },
+      "proxy"));
 }
 
 HIERLOCK_ON_BOTH_SERVERS(Settings);
@@ -173,8 +184,9 @@ TEST(Galera, a_cluster_is_unsafe_even_with_one_node) {  // H17
   mysql::enable();
   const OwnServer* const own = OwnServer::get("mariadb", "--galera");
   ASSERT_NE(own, nullptr) << "tools/servers cannot start a cluster";
-  EXPECT_TRUE(fails_with(ErrorKind::unsafe_topology,
-                         [&] { (void)hierlock::open(own->url() + "?provision=lazy&table=broken"); }, "Galera"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unsafe_topology, [&] { (void)hierlock::open(own->url() + "?provision=lazy&table=broken"); },
+      "Galera"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// A storm of kills on a server: processes that lock and count are killed at random moments, and the witness of tests/storm
-// looks whether anybody was ever where another was, whether a count is lost, and whether fences only rise (B3, B5). Then the
-// server itself is killed, with writers that are told apart by their fences alone.
+// A storm of kills on a server: processes that lock and count are killed at random moments, and the witness of
+// tests/storm looks whether anybody was ever where another was, whether a count is lost, and whether fences only rise
+// (B3, B5). Then the server itself is killed, with writers that are told apart by their fences alone.
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -55,8 +55,9 @@ pid_t start(const std::function<void()>& work) {
 // The file of a witness is of no use to anybody afterwards, and mapped until the program ends.
 Witness make_witness() {
   static std::atomic<int> last{0};
-  const std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                     ("hierlock-mysql-storm-" + std::to_string(getpid()) + "-" + std::to_string(++last));
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() /
+      ("hierlock-mysql-storm-" + std::to_string(getpid()) + "-" + std::to_string(++last));
   struct Remove {
     std::filesystem::path path;
     ~Remove() { std::filesystem::remove(path); }
@@ -209,7 +210,8 @@ class Worker {
 
 class KillStorm : public OnServer {
  protected:
-  // What a worker is doing. One that has been in a call for longer than an answer takes is waiting: it tells nobody so early.
+  // What a worker is doing. One that has been in a call for longer than an answer takes is waiting: it tells nobody so
+  // early.
   static State doing(const storm::Row& row) {
     const State state = row.state.load();
     const bool long_since = storm::now_ns() - row.state_since.load() > 5'000'000 * storm::slowness;
@@ -303,10 +305,11 @@ TEST_P(KillStorm, clients_that_are_killed_at_any_moment_break_nothing) {  // B3,
     EXPECT_GE(value, counted) << "lost updates of " << storm::places()[place].text;
     EXPECT_LE(value, counted + unsure_[static_cast<int>(place)]) << storm::places()[place].text;
   }
-  std::printf("%s: %u kills in %.1f s (HIERLOCK_SEED=%llu), %llu grants, %llu timeouts, %llu deadlocks; the victims were:",
-              GetParam().c_str(), kills, std::chrono::duration<double>(Clock::now() - begin).count(), seed(),
-              static_cast<unsigned long long>(grants), static_cast<unsigned long long>(timeouts),
-              static_cast<unsigned long long>(deadlocks));
+  std::printf(
+      "%s: %u kills in %.1f s (HIERLOCK_SEED=%llu), %llu grants, %llu timeouts, %llu deadlocks; the victims were:",
+      GetParam().c_str(), kills, std::chrono::duration<double>(Clock::now() - begin).count(), seed(),
+      static_cast<unsigned long long>(grants), static_cast<unsigned long long>(timeouts),
+      static_cast<unsigned long long>(deadlocks));
   for (const auto& [state, count] : by_state_) std::printf(" %s %u,", storm::to_string(state), count);
   std::printf("\n");
   for (std::size_t i = 0; i < std::min<std::size_t>(witness.all().violations.load(), 16); ++i) {
@@ -363,7 +366,8 @@ class ServerStorm : public testing::TestWithParam<std::string> {
             if (answer == Register::Answer::taken) ++board.writes;
             if (answer == Register::Answer::twice) ++board.twice;
             if (answer != Register::Answer::stale) continue;
-            // Somebody was granted it after us: so it is not ours any more, and we know, or learn it as soon as we run (B4).
+            // Somebody was granted it after us: so it is not ours any more, and we know, or learn it as soon as we run
+            // (B4).
             const bool known = eventually([&] { return !lock.held(); }, 2s * storm::slowness);
             ++(known ? board.stale : board.stale_while_held);
           }

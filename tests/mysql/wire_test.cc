@@ -125,7 +125,8 @@ TEST_P(Rows, nothing_but_records_of_the_primary_key_is_locked) {  // H4
   const Lock lock = locker.acquire("u1/a1/r1");
   std::multiset<std::string> seen;
   for (const auto& row : plain().ask("SELECT LOCK_TYPE, LOCK_MODE, LOCK_STATUS, IFNULL(INDEX_NAME, '-') FROM "
-                                     "performance_schema.data_locks WHERE OBJECT_NAME='" + table() + "'")) {
+                                     "performance_schema.data_locks WHERE OBJECT_NAME='" +
+                                     table() + "'")) {
     seen.insert(row[0] + " " + row[1] + " " + row[2] + " " + row[3]);
   }
   EXPECT_EQ(seen, (std::multiset<std::string>{
@@ -153,9 +154,14 @@ TEST_P(Rows, a_lock_is_a_transaction_at_read_committed_that_writes_nothing) {  /
   const Lock lock = locker.acquire("u1/a1/r1");
   const std::string sql =
       "SELECT trx_isolation_level, trx_rows_modified FROM information_schema.innodb_trx WHERE trx_mysql_thread_id IN "
-      "(SELECT ID FROM information_schema.processlist WHERE USER='" + mine.user + "')";
+      "(SELECT ID FROM information_schema.processlist WHERE USER='" +
+      mine.user + "')";
   // What the view says is up to 100 ms old.
-  EXPECT_TRUE(eventually([&] { return plain().ask(sql) == Plain::Rows{{"READ COMMITTED", "0"}}; }, 5s))
+  EXPECT_TRUE(eventually(
+      [&] {
+        return plain().ask(sql) == Plain::Rows{{"READ COMMITTED", "0"}};
+      },
+      5s))
       << testing::PrintToString(plain().ask(sql));
 }
 

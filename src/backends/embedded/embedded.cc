@@ -212,7 +212,8 @@ Snapshot Embedded::snapshot() const {
   result.holders.reserve(copy.holders.size());
   for (const auto& h : copy.holders) {
     // The number that its grant has, for a store that puts this one before its own.
-    const std::uint64_t lock = std::uint64_t{engine::record_generation(table.record_state_word(h.record))} << 32 | h.record;
+    const std::uint64_t lock =
+        std::uint64_t{engine::record_generation(table.record_state_word(h.record))} << 32 | h.record;
     result.holders.push_back({party(h.party), h.target, h.mode, h.asked, lock, h.fence, age(h)});
   }
   std::sort(result.holders.begin(), result.holders.end(), [](const Snapshot::Holder& a, const Snapshot::Holder& b) {

@@ -48,8 +48,9 @@ unsigned port_number(std::string_view text) {
   unsigned port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65'535) {
-    refuse("what follows the host's \":\" is no port from 1 to 65535: write mysql://user@host:3306/database, and in a "
-           "password %2F for \"/\" and %3F for \"?\"");
+    refuse(
+        "what follows the host's \":\" is no port from 1 to 65535: write mysql://user@host:3306/database, and in a "
+        "password %2F for \"/\" and %3F for \"?\"");
   }
   return port;
 }
@@ -140,7 +141,8 @@ Options read_url(const spi::Url& url) {
       address.password = from_environment(value);
     } else {
       refuse("mysql: has no option \"" + name +
-             "\": it knows buckets, levels, table, provision, connections, publish_after, tls, ca, socket, password_file and "
+             "\": it knows buckets, levels, table, provision, connections, publish_after, tls, ca, socket, "
+             "password_file and "
              "password_env");
     }
   }

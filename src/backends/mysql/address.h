@@ -37,9 +37,9 @@ struct Layout {
 struct Options {
   Address address;
   Layout layout;
-  std::size_t connections = 16;  // at most so many at once, for locks
+  std::size_t connections = 16;                   // at most so many at once, for locks
   std::chrono::milliseconds publish_after{1000};  // what lasts longer is told to other processes (who.h)
-  std::string url;               // without the password
+  std::string url;                                // without the password
 };
 
 // Throws invalid_argument.

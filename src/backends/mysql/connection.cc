@@ -1,9 +1,9 @@
 #include "mysql/connection.h"
 
+#include <errmsg.h>
 #include <fcntl.h>
 #include <mysql.h>
 #include <mysqld_error.h>
-#include <errmsg.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -166,8 +166,8 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   }
   socket_ = static_cast<int>(mysql_get_socket(mysql_));
   fcntl(socket_, F_SETFD, FD_CLOEXEC);
-  // Data that is not acknowledged for so long ends the connection; and somebody who waits for a lock, and therefore sends
-  // nothing, asks whether the server's machine is still there. All of it fails on a unix socket.
+  // Data that is not acknowledged for so long ends the connection; and somebody who waits for a lock, and therefore
+  // sends nothing, asks whether the server's machine is still there. All of it fails on a unix socket.
   const int silence_ms = 10'000, ask = 1, ask_after_s = 5, ask_again_s = 2;
   setsockopt(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
   setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &ask, sizeof ask);

@@ -87,14 +87,15 @@ Finding proxy(const Seen& seen) {
                fix);
   }
   if (const std::string name = proxy_named_in(seen.version); !name.empty()) {
-    return bad("proxy", Verdict::unsafe, "\"" + seen.version + "\" is a proxy (" + name + "), and may mix sessions", fix);
+    return bad("proxy", Verdict::unsafe, "\"" + seen.version + "\" is a proxy (" + name + "), and may mix sessions",
+               fix);
   }
   const std::string inside = value_of(seen.global, "version");
   if (!inside.empty() && inside != seen.version) {
-    return bad("proxy", Verdict::unknown,
-               "the greeting came from version " + seen.version + ", the answers from " + inside +
-                   ": something is in between",
-               fix);
+    return bad(
+        "proxy", Verdict::unknown,
+        "the greeting came from version " + seen.version + ", the answers from " + inside + ": something is in between",
+        fix);
   }
   return good("proxy", "none seen: the session keeps its number, " + std::to_string(seen.logged_in_as));
 }
@@ -108,8 +109,10 @@ Finding tls(const Seen& seen, const Options& options) {
                "tls=verify, with ca=FILE if the certificate is your own");
   }
   if (is_local(address)) return good("tls", "none, and none needed: " + address.place() + " is on this machine");
-  return bad("tls", Verdict::unsafe, "none, and " + address.place() + " is another machine: whoever is in between can "
-                                         "read, and lock and release as you",
+  return bad("tls", Verdict::unsafe,
+             "none, and " + address.place() +
+                 " is another machine: whoever is in between can "
+                 "read, and lock and release as you",
              "tls=verify, with ca=FILE if the certificate is your own");
 }
 
@@ -138,10 +141,10 @@ Finding read_only(const Seen& seen) {
     // MariaDB 12 has more words for it than ON.
     const std::string value = value_of(seen.global, name);
     if (value.empty() || value == "OFF" || value == "0" || value == "NO") continue;
-    return bad("read_only", Verdict::unsafe,
-               std::string(name) + " is " + value +
-                   ": most likely a replica, whose row locks exclude nobody on the primary",
-               "connect to the primary");
+    return bad(
+        "read_only", Verdict::unsafe,
+        std::string(name) + " is " + value + ": most likely a replica, whose row locks exclude nobody on the primary",
+        "connect to the primary");
   }
   return good("read_only", "no");
 }
@@ -164,9 +167,10 @@ Finding failover(const Seen& seen) {
   } else {
     return good("failover", "nothing can follow this server: it writes no binary log");
   }
-  return bad("failover", Verdict::unknown,
-             why + ". Locks are not replicated: after a failover the new primary knows of none, and two could hold one",
-             "pass lock.fence() with what you write and refuse what is lower, or do not fail over while locks are held");
+  return bad(
+      "failover", Verdict::unknown,
+      why + ". Locks are not replicated: after a failover the new primary knows of none, and two could hold one",
+      "pass lock.fence() with what you write and refuse what is lower, or do not fail over while locks are held");
 }
 
 Finding isolation(const Seen& seen) {
@@ -272,8 +276,9 @@ Finding make_rows(const Seen& seen, const Options& options) {
 // Locks do not depend on it, but deadlocks between sessions are found by it alone (B11).
 Finding publish_right(const Seen& seen, const Options& options) {
   if (seen.who.well()) return good("publish", "this account may tell other processes who holds and waits");
-  const std::string so = ": other processes cannot see who holds and waits, and a deadlock between several sessions is "
-                         "ended by timeouts only";
+  const std::string so =
+      ": other processes cannot see who holds and waits, and a deadlock between several sessions is "
+      "ended by timeouts only";
   if (no_table(seen.who) && !has_rows(seen.settings)) {
     if (options.layout.lazy) return good("publish", "no table yet: it is made with the others");
     return bad("publish", Verdict::unknown, "there is no table to try it on", "see tables");
@@ -289,7 +294,8 @@ Finding kill(const Seen& seen) {
   if (!seen.second.well()) {
     return bad("kill", Verdict::unsafe,
                "no second session can be opened, so that no wait can be ended: timeouts and cancellation close the "
-               "connection instead: " + words(seen.second),
+               "connection instead: " +
+                   words(seen.second),
                "let this account have more connections");
   }
   if (seen.kill.well() || seen.kill.code == no_such_session) {
@@ -297,7 +303,8 @@ Finding kill(const Seen& seen) {
   }
   return bad("kill", Verdict::unsafe,
              "this account cannot end the waits of its own sessions, so timeouts and cancellation close the connection "
-             "instead: " + words(seen.kill),
+             "instead: " +
+                 words(seen.kill),
              "use one account for all sessions of a URL");
 }
 
@@ -373,7 +380,8 @@ Finding rows(const Seen& seen, const Options& options) {
     return bad("rows", Verdict::unknown, "counting them took longer than " + std::to_string(counting.count()) + " s",
                provision(options) + ", which counts them and makes what is missing");
   }
-  if (!seen.rows.well()) return bad("rows", Verdict::unknown, "cannot be counted: " + words(seen.rows), "see lock_rows");
+  if (!seen.rows.well())
+    return bad("rows", Verdict::unknown, "cannot be counted: " + words(seen.rows), "see lock_rows");
   const std::uint64_t buckets = number(seen.settings.rows.front().at(1));
   const std::uint64_t levels = number(seen.settings.rows.front().at(2));
   std::map<std::uint64_t, std::uint64_t> there;
@@ -381,8 +389,8 @@ Finding rows(const Seen& seen, const Options& options) {
   std::string missing;
   for (std::uint64_t level = 0; level < levels; ++level) {
     if (there[level] >= buckets) continue;
-    missing += (missing.empty() ? "" : ", ") + std::to_string(buckets - there[level]) + " of level " +
-               std::to_string(level);
+    missing +=
+        (missing.empty() ? "" : ", ") + std::to_string(buckets - there[level]) + " of level " + std::to_string(level);
   }
   if (missing.empty()) return good("rows", "all " + std::to_string(buckets * levels) + " are there");
   return bad("rows", Verdict::unsafe, missing + " are missing: locks that need one fail with `not_provisioned`",
@@ -420,8 +428,9 @@ Finding clock(const Seen& seen) {
                            (off < 0 ? "behind" : "ahead of") + " this machine's";
   if (std::chrono::abs(*seen.ahead) <= clocks_agree) return good("clock", text);
   return bad("clock", Verdict::unknown,
-             text + ": one of the two is wrong. A server that is started with its clock behind mints lower fences, and "
-                    "is refused",
+             text +
+                 ": one of the two is wrong. A server that is started with its clock behind mints lower fences, and "
+                 "is refused",
              "keep both in step with NTP");
 }
 
@@ -497,15 +506,17 @@ void look_at_tables(Connection& connection, const Options& options, Seen& seen) 
   seen.lock = ask(connection, "SELECT level FROM " + table + " WHERE level=0 AND bucket=-1 FOR UPDATE");
   seen.make_row = ask(connection, "INSERT INTO " + table + " (level, bucket) SELECT 0, 0 FROM DUAL WHERE 1=0");
   const std::string who = "`" + options.layout.who_table() + "`";
-  for (const std::string& sql : {"SELECT session FROM " + who + " WHERE session=0",
-                                 "INSERT INTO " + who + " SELECT * FROM " + who + " WHERE session=0",
-                                 "UPDATE " + who + " SET seen=seen WHERE session=0",
-                                 "DELETE FROM " + who + " WHERE session=0"}) {
+  for (const std::string& sql :
+       {"SELECT session FROM " + who + " WHERE session=0",
+        "INSERT INTO " + who + " SELECT * FROM " + who + " WHERE session=0",
+        "UPDATE " + who + " SET seen=seen WHERE session=0", "DELETE FROM " + who + " WHERE session=0"}) {
     seen.who = ask(connection, sql);
     if (!seen.who.well()) break;
   }
-  seen.engine = ask(connection, "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
-                                "TABLE_NAME='" + options.layout.table + "'");
+  seen.engine = ask(connection,
+                    "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
+                    "TABLE_NAME='" +
+                        options.layout.table + "'");
   if (has_rows(seen.settings) && !options.layout.lazy) {
     const auto& row = seen.settings.rows.front();
     const std::string count = " level, COUNT(*) FROM " + table + " WHERE level < " + std::to_string(number(row.at(2))) +

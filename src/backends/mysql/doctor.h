@@ -21,28 +21,28 @@ namespace hierlock::mysql {
 struct Seen {
   std::string version;
   bool mariadb = false;
-  bool database = true;                         // the URL's database can be used
-  std::string no_database;                      // why not
-  std::map<std::string, std::string> global;    // SHOW GLOBAL VARIABLES
-  std::map<std::string, std::string> status;    // SHOW GLOBAL STATUS
-  Reply prepared;                               // the session was set for locking
-  std::map<std::string, std::string> session;   // its variables after that
-  std::uint64_t logged_in_as = 0;               // the session's number in the server's greeting
-  std::vector<std::uint64_t> sessions;          // CONNECTION_ID(), asked again while another session was opened
-  std::string cipher;                           // of TLS; empty: none
-  Reply second;                                 // a second session was opened, as KILL needs it
-  Reply kill;                                   // KILL QUERY of that session
+  bool database = true;                        // the URL's database can be used
+  std::string no_database;                     // why not
+  std::map<std::string, std::string> global;   // SHOW GLOBAL VARIABLES
+  std::map<std::string, std::string> status;   // SHOW GLOBAL STATUS
+  Reply prepared;                              // the session was set for locking
+  std::map<std::string, std::string> session;  // its variables after that
+  std::uint64_t logged_in_as = 0;              // the session's number in the server's greeting
+  std::vector<std::uint64_t> sessions;         // CONNECTION_ID(), asked again while another session was opened
+  std::string cipher;                          // of TLS; empty: none
+  Reply second;                                // a second session was opened, as KILL needs it
+  Reply kill;                                  // KILL QUERY of that session
   Reply wait_view;
-  Reply settings;                               // format, buckets, levels, fence_floor
-  Reply raise_floor;                            // an UPDATE of no row
-  Reply lock;                                   // a locking read of no row
-  Reply make_row;                               // an INSERT of no row
-  Reply who;                                    // the same, and reading, changing and removing, of who holds and waits
+  Reply settings;     // format, buckets, levels, fence_floor
+  Reply raise_floor;  // an UPDATE of no row
+  Reply lock;         // a locking read of no row
+  Reply make_row;     // an INSERT of no row
+  Reply who;          // the same, and reading, changing and removing, of who holds and waits
   Reply engine;
-  Reply rows;                                   // level, count
-  std::uint64_t minted[2] = {0, 0};             // UUID_SHORT(), twice
+  Reply rows;                                      // level, count
+  std::uint64_t minted[2] = {0, 0};                // UUID_SHORT(), twice
   std::optional<std::chrono::milliseconds> ahead;  // the server's clock less ours
-  std::optional<std::uint64_t> server_time;     // in seconds since 1970
+  std::optional<std::uint64_t> server_time;        // in seconds since 1970
 };
 
 // One Finding for each thing looked at, always in the same order.

@@ -93,7 +93,9 @@ TEST(Doctor, a_clock_that_agrees_within_five_seconds_is_good) {
   Seen seen;
   seen.minted[0] = (std::uint64_t{1'700'000'000} << 24) + 1;
   seen.server_time = 1'700'000'100;
-  for (const auto& [ms, verdict] : {std::pair(-5'000, Verdict::good), {5'000, Verdict::good}, {5'001, Verdict::unknown},
+  for (const auto& [ms, verdict] : {std::pair(-5'000, Verdict::good),
+                                    {5'000, Verdict::good},
+                                    {5'001, Verdict::unknown},
                                     {-5'001, Verdict::unknown}}) {
     seen.ahead = std::chrono::milliseconds(ms);
     EXPECT_EQ(judged(seen, "clock").verdict, verdict) << ms;

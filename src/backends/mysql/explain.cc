@@ -43,8 +43,8 @@ Setup find_out(const Options& options) {
     Connection connection(options.address, soon);
     setup.dialect = dialect_of(connection);
     const std::string server = (connection.mariadb() ? "MariaDB " : "MySQL ") + connection.version();
-    const Reply reply = connection.query(
-        "SELECT buckets, levels FROM `" + options.layout.settings_table() + "` WHERE id=1", soon);
+    const Reply reply =
+        connection.query("SELECT buckets, levels FROM `" + options.layout.settings_table() + "` WHERE id=1", soon);
     if (reply.well() && !reply.rows.empty()) {
       setup.buckets = static_cast<std::uint32_t>(std::stoul(reply.rows[0].at(0).value_or("0")));
       setup.levels = static_cast<unsigned>(std::stoul(reply.rows[0].at(1).value_or("0")));
@@ -54,7 +54,8 @@ Setup find_out(const Options& options) {
                     (options.layout.buckets || options.layout.levels ? " as the URL says" : " by default");
     }
   } catch (const Error& error) {
-    setup.where = std::string("assuming MySQL, ") + counts(setup) + ", because the server was not asked: " + error.what();
+    setup.where =
+        std::string("assuming MySQL, ") + counts(setup) + ", because the server was not asked: " + error.what();
   }
   return setup;
 }
@@ -68,7 +69,8 @@ void refuse_what_rows_cannot_say(const spi::Plan& plan, const Setup& setup) {
                   node + " has more levels than the " + std::to_string(setup.levels) + " of this database");
     }
     if (step.mode == Mode::S && step.asked && step.level + 1u != setup.levels) {
-      throw Error(ErrorKind::unsupported, "shared " + node + ": rows have no intention modes, so mysql: can share at the "
+      throw Error(ErrorKind::unsupported, "shared " + node +
+                                              ": rows have no intention modes, so mysql: can share at the "
                                               "deepest level only");
     }
   }
@@ -103,7 +105,8 @@ std::string shared_rows(const spi::Plan& plan, std::uint32_t buckets) {
   for (const auto& [row, names] : nodes) {
     if (names.size() < 2) continue;
     out += "-- false contention: ";
-    for (std::size_t i = 0; i < names.size(); ++i) out += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+    for (std::size_t i = 0; i < names.size(); ++i)
+      out += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
     out += " share the row (" + std::to_string(row.first) + ", " + std::to_string(row.second) + ")\n";
   }
   return out.empty() && plan.steps().size() > 1 ? "-- no two of these nodes share a row\n" : out;

@@ -27,10 +27,11 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   const auto settled = [&] { return can() || tended_ == 0; };
   if (!settled()) freed_.wait_for(guard, seconds(1), settled);  // they are of nobody, and back soon
   if (!can() && had_.contains(owner)) {
-    throw Error(ErrorKind::exhausted,
-                "all " + std::to_string(most_) +
-                    " connections are in use, and this owner holds a lock on one: it does not wait for another, because "
-                    "it might wait for itself. Release first, or open with a larger connections=");
+    throw Error(
+        ErrorKind::exhausted,
+        "all " + std::to_string(most_) +
+            " connections are in use, and this owner holds a lock on one: it does not wait for another, because "
+            "it might wait for itself. Release first, or open with a larger connections=");
   }
   if (!can() && request.no_wait) {
     throw Error(ErrorKind::exhausted, "all " + std::to_string(most_) +
@@ -97,7 +98,8 @@ std::vector<Pool::Idle> Pool::take_quiet(Clock::duration since) {
   std::vector<Idle> quiet;
   const Clock::time_point before = Clock::now() - since;
   const std::lock_guard guard(mutex_);
-  const auto first = std::stable_partition(idle_.begin(), idle_.end(), [&](const Idle& i) { return i.spoken > before; });
+  const auto first =
+      std::stable_partition(idle_.begin(), idle_.end(), [&](const Idle& i) { return i.spoken > before; });
   std::move(first, idle_.end(), std::back_inserter(quiet));
   idle_.erase(first, idle_.end());
   tended_ += quiet.size();

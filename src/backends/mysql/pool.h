@@ -44,8 +44,8 @@ class Pool {
   void put_idle(Idle idle) noexcept;
   void drop_idle() noexcept;  // one that take_quiet() gave is closed
 
-  // For what is not a lock (KILL): a connection of its own, made when it is first needed. `use` gets it alone. `vigil`, if
-  // there is one, is for connecting, too.
+  // For what is not a lock (KILL): a connection of its own, made when it is first needed. `use` gets it alone. `vigil`,
+  // if there is one, is for connecting, too.
   bool on_the_side(const std::function<bool(Connection&)>& use, Vigil* vigil = nullptr) noexcept;
 
  private:

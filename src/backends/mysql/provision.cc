@@ -110,8 +110,10 @@ class Maker {
 
   // What the server says the table takes now; 0 if it does not say.
   std::uint64_t bytes() {
-    const Reply reply = query("SELECT DATA_LENGTH FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
-                              "TABLE_NAME='" + table_.substr(1, table_.size() - 2) + "'");
+    const Reply reply = query(
+        "SELECT DATA_LENGTH FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
+        "TABLE_NAME='" +
+        table_.substr(1, table_.size() - 2) + "'");
     return reply.well() ? number(reply) : 0;
   }
 
@@ -266,9 +268,9 @@ class Provisioner {
     return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted.throttle / 2, 1, wanted.chunk));
   }
 
-  // Finds what is there by counting, span by span, also to go on after a kill: ten million rows were counted in 2 to 4 s,
-  // a tenth of the time they took to be made, and no record of how far it came could know of lazy rows or of a second
-  // operator.
+  // Finds what is there by counting, span by span, also to go on after a kill: ten million rows were counted in 2 to 4
+  // s, a tenth of the time they took to be made, and no record of how far it came could know of lazy rows or of a
+  // second operator.
   bool make_level(unsigned level) {
     const std::uint32_t buckets = maker_.recorded().buckets;
     const std::uint32_t span = std::max<std::uint32_t>(chunk_, 50'000);
@@ -315,7 +317,8 @@ void provision(const spi::Url& url, const ProvisionOptions& wanted) {
     if (error.kind() != ErrorKind::denied) throw;
     throw Error(ErrorKind::denied,
                 std::string(error.what()) + "; provisioning needs CREATE, SELECT, INSERT and UPDATE on " +
-                    options.layout.table + ", " + options.layout.settings_table() + " and " + options.layout.who_table(),
+                    options.layout.table + ", " + options.layout.settings_table() + " and " +
+                    options.layout.who_table(),
                 error.native_code());
   }
 }

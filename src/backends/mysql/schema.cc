@@ -59,8 +59,8 @@ void check_floor(std::uint64_t minted, std::uint64_t floor) {
               "clock set right");
 }
 
-// UUID_SHORT() counts from the second that the server was started in. One that is started again within that second would
-// count anew from the same number: so nothing is minted before it is over.
+// UUID_SHORT() counts from the second that the server was started in. One that is started again within that second
+// would count anew from the same number: so nothing is minted before it is over.
 void outlast_first_second(Connection& connection, Vigil& vigil) {
   for (;;) {
     const Reply now = connection.ask("SELECT UUID_SHORT(), UNIX_TIMESTAMP()", vigil);
@@ -82,10 +82,10 @@ std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_
   connection->ask(prepare_session(dialect_of(*connection)), vigil);
   refuse_unsafe(*connection, vigil);
   outlast_first_second(*connection, vigil);
-  const Reply now = connection->ask(std::string("SELECT CONNECTION_ID(), UUID_SHORT(), ") +
-                                        (connection->mariadb() ? "CONCAT_WS('\n', @@hostname, @@port, @@datadir)"
-                                                               : "@@server_uuid"),
-                                    vigil);
+  const Reply now =
+      connection->ask(std::string("SELECT CONNECTION_ID(), UUID_SHORT(), ") +
+                          (connection->mariadb() ? "CONCAT_WS('\n', @@hostname, @@port, @@datadir)" : "@@server_uuid"),
+                      vigil);
   if (number(now.rows.at(0).at(0)) != connection->id()) {
     throw Error(ErrorKind::unsafe_topology,
                 "the server's number for this session is not the one it logged in with: a proxy is in between that "

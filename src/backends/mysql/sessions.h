@@ -1,6 +1,9 @@
 // Sessions: the locks of one Locker, held or waited for, each on a session of its own.
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -88,12 +91,19 @@ struct Pending {
   spi::Grant local;
   std::uint64_t owner = 0, session = 0;
   std::vector<Node> nodes;
-  std::string wanted;
   const Clock::time_point since = Clock::now();
-  int wake = -1;  // written to when it is chosen as the victim of a deadlock
+  // Written to when it is chosen as the victim of a deadlock. Its own: the one who chooses may be late, and the number
+  // of a descriptor that was closed is somebody else's soon.
+  const int wake;
+  explicit Pending(int descriptor) : wake(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {}
+  ~Pending() {
+    if (wake >= 0) close(wake);
+  }
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
 
   std::atomic<bool> victim{false};
-  std::string cycle;  // set before `victim`
+  std::string cycle;       // set before `victim`
   bool suspected = false;  // the watch's own: a cycle was seen once
 };
 

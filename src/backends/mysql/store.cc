@@ -28,8 +28,6 @@ namespace hierlock::mysql {
 
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 constexpr seconds longest_release{1};  // B6
@@ -220,9 +218,9 @@ void Store::check(const spi::Plan& plan) const {
                                               spi::describe_key(step.space, step.key) + ": use shm: or memory: for it");
     }
     if (step.level >= recorded_.levels) {
-      throw Error(ErrorKind::invalid_argument,
-                  spi::describe_key(step.space, step.key) + " has more levels than the " +
-                      std::to_string(recorded_.levels) + " of this database: provision it with more, or shorten the path");
+      throw Error(ErrorKind::invalid_argument, spi::describe_key(step.space, step.key) + " has more levels than the " +
+                                                   std::to_string(recorded_.levels) +
+                                                   " of this database: provision it with more, or shorten the path");
     }
     if (step.mode == Mode::S && step.asked && step.level + 1u != recorded_.levels) {
       throw Error(ErrorKind::unsupported,
@@ -260,13 +258,11 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   std::unique_ptr<Pending, decltype(forget)> registered(nullptr, forget);
   LockVigil* watched = nullptr;
   LockVigil vigil(pool_, connection, request, teller, waiting, [&] {
-    pending = std::make_shared<Pending>();
+    pending = std::make_shared<Pending>(watched->wake_descriptor());
     pending->local = local;
     pending->owner = owner;
     pending->session = connection.id();
     pending->nodes = nodes_of(request.plan, recorded_.buckets);
-    pending->wanted = spi::describe(request.plan.steps());
-    pending->wake = watched->wake_descriptor();
     sessions_.add(pending);
     registered.reset(pending.get());
     watch_.start();
@@ -289,8 +285,9 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   const bool rolled_back = extended != nullptr && reply.code == deadlock;
   if (vigil.ended() && !rolled_back) {
     if (vigil.victim()) {
-      throw Error(ErrorKind::deadlock, "deadlock: " + pending->cycle +
-                                           ". Release what you hold and start over; one acquire of all targets avoids it");
+      throw Error(ErrorKind::deadlock,
+                  "deadlock: " + pending->cycle +
+                      ". Release what you hold and start over; one acquire of all targets avoids it");
     }
     if (vigil.cancelled()) {
       throw Error(ErrorKind::cancelled, "waiting for " + spi::describe(request.plan.steps()) + " was cancelled");
@@ -320,7 +317,8 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
     bool patient = false;
     Answer answer = Answer::not_in_time;
     try {
-      answer = ask({*taken.connection, taken.fresh, owner, local, rows, request, teller, nullptr, &patient}, reply, sent);
+      answer =
+          ask({*taken.connection, taken.fresh, owner, local, rows, request, teller, nullptr, &patient}, reply, sent);
       if (answer == Answer::granted && std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
         // The lease counts from the send: after a long wait it is asked for anew.
         if (patient || now_with_suspend() - sent > std::chrono::nanoseconds(seconds(1)).count()) {
@@ -347,7 +345,7 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
       throw;
     }
     roll_back(*taken.connection, Clock::now() + longest_release);  // H8
-    if (patient) taken.connection->give_up();  // not for a holder: its wait_timeout is too short
+    if (patient) taken.connection->give_up();                      // not for a holder: its wait_timeout is too short
     pool_.put_back(std::move(taken.connection), owner);
     if (answer == Answer::not_in_time) return nullptr;
   }
@@ -358,10 +356,10 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
 Error Store::not_provisioned(const std::vector<plan::Row>& rows, const LockReply& reply) const {
   std::size_t first = 0;
   while (first + 1 < rows.size() && reply.there[first]) ++first;
-  return {ErrorKind::not_provisioned, "level " + std::to_string(rows[first].level) + ", bucket " +
-                                          std::to_string(rows[first].bucket) + " is not in the table " +
-                                          options_.layout.table + ", nothing was locked: run `hierlock provision --on " +
-                                          options_.url + "`, or open with ?provision=lazy"};
+  return {ErrorKind::not_provisioned,
+          "level " + std::to_string(rows[first].level) + ", bucket " + std::to_string(rows[first].bucket) +
+              " is not in the table " + options_.layout.table + ", nothing was locked: run `hierlock provision --on " +
+              options_.url + "`, or open with ?provision=lazy"};
 }
 
 // Outside of any lock's transaction, one after the other in canonical order, each committed before the next (H11).
@@ -385,7 +383,8 @@ void Store::make_missing(Connection& connection, const std::vector<plan::Row>& r
 std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Request& request) {
   check(request.plan);
   const std::shared_ptr<Held> held = find(grant);
-  if (held == nullptr || !held->surely()) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
+  if (held == nullptr || !held->surely())
+    throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
   const std::vector<plan::Row> rows = plan::rows_of(request.plan, recorded_.buckets);
   Teller teller(request.observer);
   spi::Request asked = request;
@@ -419,7 +418,8 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
       answer = ask({*held->connection, true, held->owner, *local, rows, asked, teller, held.get()}, reply, sent);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::deadlock) {
-        // The server has rolled all of it back, or it was chosen by the watch: either way all of it goes (Lock::extend).
+        // The server has rolled all of it back, or it was chosen by the watch: either way all of it goes
+        // (Lock::extend).
         talking.unlock();
         release(grant);
         throw Error(error.kind(), std::string(error.what()) + ". The whole lock was released", error.native_code());
@@ -465,9 +465,10 @@ void Store::confirm_kept(Held& held) {
   const Reply reply = held.connection->query("SELECT @@innodb_rollback_on_timeout", soon);
   if (!reply.well() || reply.rows.at(0).at(0) != "0") {
     held.connection->give_up();
-    throw Error(ErrorKind::lost,
-                "the lock was lost while it was extended: the server rolls back everything that a transaction holds when "
-                "one of its statements waits too long. Set innodb_rollback_on_timeout=OFF there");
+    throw Error(
+        ErrorKind::lost,
+        "the lock was lost while it was extended: the server rolls back everything that a transaction holds when "
+        "one of its statements waits too long. Set innodb_rollback_on_timeout=OFF there");
   }
   held.confirmed = sent;
 }

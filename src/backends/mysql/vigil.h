@@ -34,8 +34,8 @@ class Teller final : public spi::WaitObserver {
 
 class LockVigil final : public Vigil {
  public:
-  // `long_silence` is called once, when the answer takes longer than usual; from then on `pending`, if it returns one, may
-  // be chosen as the victim of a deadlock.
+  // `long_silence` is called once, when the answer takes longer than usual; from then on `pending`, if it returns one,
+  // may be chosen as the victim of a deadlock.
   LockVigil(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
             const spi::Waiting& waiting, std::function<Pending*()> long_silence);
   ~LockVigil() override;

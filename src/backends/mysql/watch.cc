@@ -21,8 +21,8 @@ constexpr nanoseconds heartbeat_after = seconds(3);
 constexpr milliseconds look_interval{100}, idle_interval{500};
 constexpr seconds idle_kept{60};
 constexpr seconds say_alive_interval{3};
-// What is written down is less urgent than heartbeats, which the same thread sends: it may not hold them up for long, nor
-// often. And at the end nobody waits for it longer than a second (B6).
+// What is written down is less urgent than heartbeats, which the same thread sends: it may not hold them up for long,
+// nor often. And at the end nobody waits for it longer than a second (B6).
 constexpr seconds side_time{2}, side_pause{3};
 constexpr milliseconds side_time_at_end{700};
 

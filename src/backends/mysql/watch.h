@@ -28,8 +28,8 @@ class Watch {
   void start();          // on first use; again is harmless
   void wake() noexcept;  // something changed that others should know soon
 
-  // Writes down what has lasted long enough, and with a wait all that its owner holds: every member of a cycle waits, so
-  // the table then has every cycle. Takes out what is over.
+  // Writes down what has lasted long enough, and with a wait all that its owner holds: every member of a cycle waits,
+  // so the table then has every cycle. Takes out what is over.
   void keep_the_book();
   // The same, at once, where everything is to be written down at once (?publish_after=0).
   void changed() {
@@ -68,8 +68,8 @@ class Watch {
   int wake_;
 
   std::vector<Heartbeat> beating_;
-  std::mutex book_;                     // guards the next two
-  std::vector<std::uint64_t> written_;  // what is in the table
+  std::mutex book_;                             // guards the next two
+  std::vector<std::uint64_t> written_;          // what is in the table
   std::map<std::uint64_t, std::string> known_;  // and what as
   Clock::time_point said_alive_{}, looked_for_old_{}, looked_for_cycles_{};
   std::atomic<bool> anything_written_{false};

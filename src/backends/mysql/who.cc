@@ -70,7 +70,8 @@ T number(const std::optional<std::string>& text) {
 std::string make_who_table(std::string_view table) {
   return "CREATE TABLE IF NOT EXISTS " + quoted(table) +
          " (id BIGINT UNSIGNED NOT NULL PRIMARY KEY, session BIGINT UNSIGNED NOT NULL, owner VARCHAR(255) NOT NULL,"
-         " owner_name VARCHAR(255) NOT NULL, host VARCHAR(255) NOT NULL, command VARCHAR(255) NOT NULL, note VARCHAR(255) NOT NULL, process BIGINT NOT"
+         " owner_name VARCHAR(255) NOT NULL, host VARCHAR(255) NOT NULL, command VARCHAR(255) NOT NULL, note "
+         "VARCHAR(255) NOT NULL, process BIGINT NOT"
          " NULL, fence BIGINT NOT NULL, since DATETIME(6) NOT NULL, seen DATETIME(6) NOT NULL, waits TINYINT NOT NULL,"
          " nodes MEDIUMTEXT NOT NULL) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
 }
@@ -78,11 +79,11 @@ std::string make_who_table(std::string_view table) {
 std::string publish(std::string_view table, const Entry& entry) {
   return "REPLACE INTO " + quoted(table) +
          " (id, session, owner, owner_name, host, command, note, process, fence, since, seen, waits, nodes) VALUES (" +
-         std::to_string(entry.id()) + ", " + std::to_string(entry.session) + ", " + literal(cut(entry.owner)) + ", " + literal(cut(entry.owner_name)) + ", " +
-         literal(cut(entry.host)) + ", " + literal(cut(entry.command)) + ", " + literal(cut(entry.note)) + ", " +
-         std::to_string(entry.process) + ", " + std::to_string(entry.fence) + ", NOW(6) - INTERVAL " +
-         std::to_string(entry.age.count()) + " MICROSECOND, NOW(6), " + (entry.waits ? "1" : "0") + ", " +
-         literal(write_nodes(entry.nodes)) + ")";
+         std::to_string(entry.id()) + ", " + std::to_string(entry.session) + ", " + literal(cut(entry.owner)) + ", " +
+         literal(cut(entry.owner_name)) + ", " + literal(cut(entry.host)) + ", " + literal(cut(entry.command)) + ", " +
+         literal(cut(entry.note)) + ", " + std::to_string(entry.process) + ", " + std::to_string(entry.fence) +
+         ", NOW(6) - INTERVAL " + std::to_string(entry.age.count()) + " MICROSECOND, NOW(6), " +
+         (entry.waits ? "1" : "0") + ", " + literal(write_nodes(entry.nodes)) + ")";
 }
 
 namespace {
@@ -161,9 +162,7 @@ std::vector<const Entry*> in_the_way(const Entry& waiter, std::span<const Entry>
 
 namespace {
 
-bool younger(const Entry& a, const Entry& b) {
-  return a.age != b.age ? a.age < b.age : a.session > b.session;
-}
+bool younger(const Entry& a, const Entry& b) { return a.age != b.age ? a.age < b.age : a.session > b.session; }
 
 // Whether one of the owner's waits leads back to `goal`; the waits on the way are left in `path`.
 bool leads_to(const std::string& owner, const std::string& goal, std::span<const Entry> all,

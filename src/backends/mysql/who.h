@@ -1,9 +1,9 @@
 // Who: what the processes that lock in one database tell each other about it, in a small table beside the buckets.
 //
-// A lock that has been held, or waited for, for a second is written down there by its process, on a connection that holds
-// no lock; it goes when the lock does. From it status shows who is behind a session, and from it a cycle of waits is seen
-// that no server can see, because its members hold and wait on different sessions (B11). Nothing of this is on the path
-// of an acquire that is granted.
+// A lock that has been held, or waited for, for a second is written down there by its process, on a connection that
+// holds no lock; it goes when the lock does. From it status shows who is behind a session, and from it a cycle of waits
+// is seen that no server can see, because its members hold and wait on different sessions (B11). Nothing of this is on
+// the path of an acquire that is granted.
 #pragma once
 
 #include <cstdint>
@@ -50,13 +50,14 @@ std::vector<Entry> read_entries(const Reply& reply);
 
 // Whether holding the one keeps the other from being held by another owner, and where.
 const Node* conflict(const Entry& waiter, const Entry& other) noexcept;
-// The entries in the way of one that waits: every holder it is in conflict with, because it must wait for them all; only
-// if there is none, the earlier waiters it is in conflict with, because then it must be one of those it stands behind.
+// The entries in the way of one that waits: every holder it is in conflict with, because it must wait for them all;
+// only if there is none, the earlier waiters it is in conflict with, because then it must be one of those it stands
+// behind.
 std::vector<const Entry*> in_the_way(const Entry& waiter, std::span<const Entry> all);
 
 struct Cycle {
-  const Entry* victim = nullptr;       // the youngest wait
-  std::vector<const Entry*> members;   // waits, each for the next one's owner
+  const Entry* victim = nullptr;      // the youngest wait
+  std::vector<const Entry*> members;  // waits, each for the next one's owner
   std::string text() const;
 };
 // A cycle that the waiter is part of.

@@ -42,10 +42,9 @@ TEST(Who, whoever_is_in_conflict_with_holders_waits_for_them_and_not_for_waiters
 }
 
 TEST(Who, whoever_is_in_conflict_with_no_holder_stands_behind_an_earlier_waiter) {
-  const std::vector<Entry> all = {entry(1, "a", holds, 9, {node(0, 1, Mode::S)}),
-                                  entry(2, "b", waits, 5, {node(0, 1, Mode::X)}),
-                                  entry(3, "c", waits, 3, {node(0, 1, Mode::S)}),
-                                  entry(4, "d", waits, 1, {node(0, 1, Mode::X)})};
+  const std::vector<Entry> all = {
+      entry(1, "a", holds, 9, {node(0, 1, Mode::S)}), entry(2, "b", waits, 5, {node(0, 1, Mode::X)}),
+      entry(3, "c", waits, 3, {node(0, 1, Mode::S)}), entry(4, "d", waits, 1, {node(0, 1, Mode::X)})};
   ASSERT_EQ(in_the_way(all[2], all).size(), 1u);
   EXPECT_EQ(in_the_way(all[2], all)[0]->owner, "b") << "not d, who came later";
 }
@@ -80,10 +79,9 @@ TEST(Who, a_reader_behind_a_writer_who_waits_for_it_is_a_cycle) {  // seen by no
 }
 
 TEST(Who, a_chain_is_no_cycle) {
-  const std::vector<Entry> all = {entry(1, "a", holds, 9, {node(0, 1, Mode::X)}),
-                                  entry(2, "b", holds, 9, {node(0, 2, Mode::X)}),
-                                  entry(3, "b", waits, 5, {node(0, 1, Mode::X)}),
-                                  entry(4, "c", waits, 2, {node(0, 2, Mode::X)})};
+  const std::vector<Entry> all = {
+      entry(1, "a", holds, 9, {node(0, 1, Mode::X)}), entry(2, "b", holds, 9, {node(0, 2, Mode::X)}),
+      entry(3, "b", waits, 5, {node(0, 1, Mode::X)}), entry(4, "c", waits, 2, {node(0, 2, Mode::X)})};
   for (const Entry& one : all) {
     if (one.waits) {
       EXPECT_FALSE(find_cycle(one, all).has_value());
