@@ -3,7 +3,10 @@
 
 #include <array>
 #include <chrono>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,35 +32,64 @@ struct Snapshot {
     std::string command;       // of that process: its command line, cut short; empty where the store cannot know
     std::string note;          // AcquireOptions::note
     Doing doing = Doing::runs;
+    std::string host{};         // the machine it runs on, or that it came from; empty where all are of this one
+    std::uint64_t session = 0;  // on a server: the number that it has there (CONNECTION_ID()); otherwise 0
+  };
+  // Where a store locks rows of a fixed table and targets share them (mysql:): which row. Empty with other stores, and
+  // where the server does not tell.
+  struct Row {
+    unsigned level = 0;
+    std::uint32_t bucket = 0;
+    friend auto operator<=>(const Row&, const Row&) = default;
+  };
+  // Why somebody waits (H15).
+  enum class Contention : std::uint8_t {
+    own_target,     // somebody has what it is stuck at, or stands before it there
+    shared_bucket,  // false contention: nobody has that, only other targets whose ids fall into the same row
+    unknown,        // it is stuck at a row of which somebody's target is not known
   };
   struct Holder {
     Party who;
-    std::string target;              // as text: `u1/a1`, `named "x"`
+    std::string target;              // as text: `u1/a1`, `named "x"`. Empty where only its row is known: a session that
+                                     // no process has told about, or somebody else's on the same table
     Mode mode = Mode::X;             // of a slots name: X, for one of its slots
     bool asked = false;              // a target of its own, not an ancestor held by intention
     std::uint64_t lock = 0;          // the same number for everything that one Lock holds
-    std::int64_t fence = 0;          // 0 while the acquire that holds this is still waiting for the rest
-    std::chrono::nanoseconds age{};  // how long it has been held; of a part of an acquire that waits: at least
+    std::int64_t fence = 0;          // 0 while the acquire that holds this waits for the rest, or not known
+    std::chrono::nanoseconds age{};  // how long it has been held; of a part of an acquire that waits: at least; where
+                                     // the target is not known: since the session was last heard of
+    std::optional<Row> row{};
   };
   struct Waiter {
     Party who;
-    std::string target;  // the node it is stuck at
-    std::string wanted;  // the whole request, as text
+    std::string target;  // the node it is stuck at; empty where only the row is known
+    std::string wanted;  // the whole request, as text; empty as well
     Mode mode = Mode::X;
     std::chrono::nanoseconds age{};           // how long it has waited
     std::vector<std::uint64_t> blocked_by{};  // owners it waits for: holders and earlier waiters in conflict. Empty for
                                               // a moment when it is free to go and has not run yet
+    std::optional<Row> row{};                 // that it is stuck at
+    Contention contention = Contention::own_target;
+  };
+  // A row that somebody waits for.
+  struct Bucket {
+    Row row;
+    std::size_t holders = 0, waiters = 0;
+    std::size_t falsely = 0, unknown = 0;  // of the waiters: Contention::shared_bucket, Contention::unknown
+    std::vector<std::string> targets{};    // that are known to meet there, sorted
   };
   // What happened to the table itself, the last few dozen: a process that died, a lock that was broken.
   struct Entry {
     std::chrono::system_clock::time_point when{};
     std::string text;
   };
-  std::string store;            // which store, without any password
-  std::string table;            // where exactly: for shm: the file
-  std::vector<Entry> log;       // oldest first; empty where the store keeps none
-  std::vector<Holder> holders;  // sorted by target, then owner
-  std::vector<Waiter> waiters;  // in the order of their queues
+  std::string store;               // which store, without any password
+  std::string table;               // where exactly: for shm: the file
+  std::vector<Entry> log;          // oldest first; empty where the store keeps none
+  std::vector<Holder> holders;     // sorted by target, then owner
+  std::vector<Waiter> waiters;     // in the order of their queues
+  std::vector<Bucket> buckets;     // the most waited for first; only where targets share rows
+  std::vector<std::string> notes;  // what could not be seen, and what to do about it: a sentence each
 
   // True when somebody is stuck at the node `target`, or waits for exactly that target, or for anything, if empty.
   bool anybody_waits(std::string_view target = {}) const;

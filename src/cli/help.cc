@@ -106,7 +106,9 @@ exclusive, S shared), the process, how long it has been held, its fence, the
 command, the owner and the note. With TARGET only what is held or awaited at
 it, above it or below it. Who is stopped, or gone while its command keeps the
 lock, is marked. Last, what happened to the table itself: processes that died,
-locks that were broken. A table that is not there is not made.
+locks that were broken. A table that is not there is not made. On a database
+also the rows that are waited for, and which waits are false contention: for
+other ids that share a row.
 
 Options:
   --all            also the nodes that are held only because of something

@@ -38,6 +38,7 @@ std::vector<std::string> details(const Snapshot::Party& who) {
     out.push_back("state    stopped, and keeps this; kill -CONT " + std::to_string(who.process) + " wakes it");
   }
   if (who.doing == Snapshot::Doing::gone) out.push_back("state    gone; the command it ran keeps the lock");
+  if (!who.host.empty()) out.push_back("host     " + showable(who.host));
   if (!who.command.empty()) out.push_back("command  " + showable(who.command));
   // `exec` calls its owner after the command, which is at the end of its own command line.
   const bool said = who.command.ends_with(who.owner_name);
@@ -66,8 +67,25 @@ void write_party(Json& json, const Snapshot::Party& who) {
       .text("owner_name", showable(who.owner_name))
       .number("pid", static_cast<std::uint64_t>(std::max<std::int64_t>(who.process, 0)))
       .text("state", state_name(who.doing))
+      .text("host", showable(who.host))
+      .text("session", std::to_string(who.session))
       .text("command", showable(who.command))
       .text("note", showable(who.note));
+}
+
+std::string row_text(const Snapshot::Row& row) {
+  return "level " + std::to_string(row.level) + ", bucket " + std::to_string(row.bucket);
+}
+
+void write_row(Json& json, const std::optional<Snapshot::Row>& row) {
+  if (!row) {
+    json.null("row");
+    return;
+  }
+  json.open_object("row")
+      .number("level", std::uint64_t{row->level})
+      .number("bucket", std::uint64_t{row->bucket})
+      .close();
 }
 
 std::uint64_t milliseconds(std::chrono::nanoseconds time) {
@@ -81,13 +99,18 @@ std::string node_text(const Target& target) {
   return spi::describe_key(target.space(), target.key(target.depth() - 1));
 }
 
+std::string place_text(const std::string& target, const std::optional<Snapshot::Row>& row) {
+  if (!target.empty()) return showable(target);
+  return row ? row_text(*row) : "(a row)";
+}
+
 std::string holders_text(const std::vector<Snapshot::Holder>& holders, std::size_t width) {
   Table table({{"target"}, {"mode"}, {"pid", Align::right}, {"age", Align::right}, {"fence", Align::right}});
   constexpr std::size_t others = 2 + 4 + 2 + 7 + 2 + 6 + 2 + 19;
   const std::size_t room = std::max(width, others + least_target_width) - others;
   std::vector<std::vector<std::string>> below;
   for (const Snapshot::Holder& holder : holders) {
-    table.add({fit_end(showable(holder.target), room), std::string(to_string(holder.mode)),
+    table.add({fit_end(place_text(holder.target, holder.row), room), std::string(to_string(holder.mode)),
                number_or_dash(holder.who.process), brief_time(holder.age), number_or_dash(holder.fence)});
     below.push_back(details(holder.who));
   }
@@ -113,20 +136,46 @@ std::string waiters_text(const std::vector<Snapshot::Waiter>& waiters, const Sna
         const Snapshot::Party& who = *found->second;
         blockers += who.process == 0 ? showable(who.owner_name) : "pid " + std::to_string(who.process);
         // Within one process its number tells nothing.
-        if (who.process != 0 && who.process == waiter.who.process) blockers += " " + showable(who.owner_name);
+        const bool same_host = who.host == waiter.who.host;
+        if (who.process != 0 && !same_host && !who.host.empty()) blockers += " on " + showable(who.host);
+        if (who.process != 0 && same_host && who.process == waiter.who.process) {
+          blockers += " " + showable(who.owner_name);
+        }
         if (who.doing != Snapshot::Doing::runs) blockers += " (" + std::string(state_name(who.doing)) + ")";
       }
     }
     if (blockers.empty())
       blockers =
           waiter.who.doing == Snapshot::Doing::stopped ? "nobody, but it is stopped" : "nobody: it is free to go";
-    table.add({fit_end(showable(waiter.target), room), std::string(to_string(waiter.mode)),
+    table.add({fit_end(place_text(waiter.target, waiter.row), room), std::string(to_string(waiter.mode)),
                number_or_dash(waiter.who.process), brief_time(waiter.age), blockers});
     below.push_back(details(waiter.who));
-    if (waiter.wanted != waiter.target)
-      below.back().insert(below.back().begin(), "wants    " + showable(waiter.wanted));
+    auto& lines = below.back();
+    if (waiter.wanted != waiter.target) lines.insert(lines.begin(), "wants    " + showable(waiter.wanted));
+    if (waiter.row && waiter.contention == Snapshot::Contention::shared_bucket) {
+      lines.insert(lines.begin(), "false    nobody has that, others share its row: " + row_text(*waiter.row));
+    } else if (waiter.row && waiter.contention == Snapshot::Contention::unknown) {
+      lines.insert(lines.begin(), "false?   others may only share its row: " + row_text(*waiter.row));
+    }
   }
   return interleaved(table, below, width);
+}
+
+std::string buckets_text(const std::vector<Snapshot::Bucket>& buckets, std::size_t width) {
+  Table table({{"level", Align::right},
+               {"bucket", Align::right},
+               {"hold", Align::right},
+               {"wait", Align::right},
+               {"falsely"},
+               {"targets"}});
+  for (const Snapshot::Bucket& bucket : buckets) {
+    std::string falsely = std::to_string(bucket.falsely), targets;
+    if (bucket.unknown > 0) falsely += " (" + std::to_string(bucket.unknown) + " unknown)";
+    for (const std::string& target : bucket.targets) targets += (targets.empty() ? "" : ", ") + showable(target);
+    table.add({std::to_string(bucket.row.level), grouped(bucket.row.bucket), grouped(bucket.holders),
+               grouped(bucket.waiters), falsely, targets});
+  }
+  return interleaved(table, std::vector<std::vector<std::string>>(buckets.size()), width);
 }
 
 void write_holders(Json& json, std::string_view name, const std::vector<Snapshot::Holder>& holders) {
@@ -138,6 +187,7 @@ void write_holders(Json& json, std::string_view name, const std::vector<Snapshot
         .boolean("asked", holder.asked)
         .text("fence", std::to_string(holder.fence))
         .number("age_ms", milliseconds(holder.age));
+    write_row(json, holder.row);
     write_party(json, holder.who);
     json.close();
   }
@@ -152,9 +202,32 @@ void write_waiters(Json& json, std::string_view name, const std::vector<Snapshot
         .text("wanted", showable(waiter.wanted))
         .text("mode", to_string(waiter.mode))
         .number("age_ms", milliseconds(waiter.age));
+    write_row(json, waiter.row);
+    if (waiter.contention == Snapshot::Contention::unknown) {
+      json.null("false_contention");
+    } else {
+      json.boolean("false_contention", waiter.contention == Snapshot::Contention::shared_bucket);
+    }
     write_party(json, waiter.who);
     json.open_array("blocked_by");
     for (const std::uint64_t owner : waiter.blocked_by) json.text({}, std::to_string(owner));
+    json.close().close();
+  }
+  json.close();
+}
+
+void write_buckets(Json& json, std::string_view name, const std::vector<Snapshot::Bucket>& buckets) {
+  json.open_array(name);
+  for (const Snapshot::Bucket& bucket : buckets) {
+    json.open_object()
+        .number("level", std::uint64_t{bucket.row.level})
+        .number("bucket", std::uint64_t{bucket.row.bucket})
+        .number("holders", std::uint64_t{bucket.holders})
+        .number("waiters", std::uint64_t{bucket.waiters})
+        .number("falsely", std::uint64_t{bucket.falsely})
+        .number("unknown", std::uint64_t{bucket.unknown})
+        .open_array("targets");
+    for (const std::string& target : bucket.targets) json.text({}, showable(target));
     json.close().close();
   }
   json.close();

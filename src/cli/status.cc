@@ -67,6 +67,7 @@ std::vector<std::string_view> targets_in(std::string_view entry) {
 struct View {
   std::vector<Snapshot::Holder> holders;
   std::vector<Snapshot::Waiter> waiters;
+  std::vector<Snapshot::Bucket> buckets;
   std::vector<Snapshot::Entry> log;
 };
 View view_of(const Snapshot& snapshot, const StatusCommand& command) {
@@ -77,8 +78,20 @@ View view_of(const Snapshot& snapshot, const StatusCommand& command) {
     const bool wanted = holder.asked || command.all || command.form == StatusCommand::Form::json;
     if (wanted && (node.empty() || related(node, holder.target))) view.holders.push_back(holder);
   }
+  std::set<std::uint64_t> in_the_way;
+  std::set<Snapshot::Row> rows;
   for (const Snapshot::Waiter& waiter : snapshot.waiters) {
-    if (node.empty() || related(node, waiter.target)) view.waiters.push_back(waiter);
+    if (!node.empty() && !related(node, waiter.target)) continue;
+    view.waiters.push_back(waiter);
+    in_the_way.insert(waiter.blocked_by.begin(), waiter.blocked_by.end());
+    if (waiter.row) rows.insert(*waiter.row);
+  }
+  for (const Snapshot::Holder& holder : snapshot.holders) {  // of whom only the row is known
+    const bool there = holder.row && rows.contains(*holder.row) && in_the_way.contains(holder.who.owner);
+    if (!node.empty() && holder.target.empty() && there) view.holders.push_back(holder);
+  }
+  for (const Snapshot::Bucket& bucket : snapshot.buckets) {
+    if (rows.contains(bucket.row)) view.buckets.push_back(bucket);
   }
   for (const Snapshot::Entry& entry : snapshot.log) {
     const auto targets = targets_in(entry.text);
@@ -108,6 +121,15 @@ std::string log_text(const std::vector<Snapshot::Entry>& log, bool all, std::siz
   return out;
 }
 
+std::string hot_text(std::vector<Snapshot::Bucket> buckets, bool all, std::size_t width) {
+  constexpr std::size_t most_shown = 10;
+  const std::size_t there = buckets.size();
+  if (!all && there > most_shown) buckets.resize(most_shown);
+  std::string title = "Hot buckets, the most waited for first; falsely: only because ids share it";
+  if (buckets.size() < there) title += fmt::format(" ({} of {}; --all shows all)", buckets.size(), there);
+  return wrapped(title, width) + "\n" + buckets_text(buckets, width);
+}
+
 std::string title_of(const Snapshot& snapshot, std::size_t width) {
   std::string title = showable(snapshot.store);
   if (!snapshot.store.ends_with(snapshot.table)) title += "  " + showable(snapshot.table);
@@ -126,6 +148,8 @@ std::string text_of(const Snapshot& snapshot, const StatusCommand& command, std:
     out += "\n" + fit_begin(grouped(view.waiters.size()) + " waiting, in the order of their queues", width) + "\n\n" +
            waiters_text(view.waiters, snapshot, width);
   }
+  if (!view.buckets.empty()) out += "\n" + hot_text(view.buckets, command.all, width);
+  for (const std::string& note : snapshot.notes) out += "\n" + wrapped("Note: " + showable(note), width);
   if (!view.log.empty()) out += "\n" + log_text(view.log, command.all, width);
   return out;
 }
@@ -139,7 +163,10 @@ std::string json_of(const Snapshot& snapshot, const StatusCommand& command) {
       .text("table", showable(snapshot.table));
   write_holders(json, "holders", view.holders);
   write_waiters(json, "waiters", view.waiters);
-  json.open_array("log");
+  write_buckets(json, "buckets", view.buckets);
+  json.open_array("notes");
+  for (const std::string& note : snapshot.notes) json.text({}, showable(note));
+  json.close().open_array("log");
   for (const Snapshot::Entry& entry : view.log) {
     json.open_object().text("when", time_text(entry.when, false)).text("text", showable(entry.text)).close();
   }
@@ -170,7 +197,15 @@ std::string dot_of(const Snapshot& snapshot, const StatusCommand& command) {
   const auto draw = [&](const Snapshot::Party& who) {
     if (!drawn.insert(who.owner).second) return;
     nodes += fmt::format("  \"{}\" [label={}];\n", who.owner,
-                         dot_quoted({who.owner_name, who.process == 0 ? "" : "pid " + std::to_string(who.process)}));
+                         dot_quoted({who.owner_name, who.process == 0 ? "" : "pid " + std::to_string(who.process),
+                                     who.host.empty() ? "" : "on " + who.host}));
+  };
+  // A wait without need is dashed; one of which that is not known, dotted.
+  const auto label = [](const Snapshot::Waiter& waiter) {
+    const std::string place = place_text(waiter.target, waiter.row);
+    if (!waiter.row || waiter.contention == Snapshot::Contention::own_target) return dot_quoted({place});
+    if (waiter.contention == Snapshot::Contention::unknown) return dot_quoted({place}) + ", style=dotted";
+    return dot_quoted({place, "false contention"}) + ", style=dashed";
   };
   for (const Snapshot::Waiter& waiter : view.waiters) {
     draw(waiter.who);
@@ -181,7 +216,7 @@ std::string dot_of(const Snapshot& snapshot, const StatusCommand& command) {
       for (const Snapshot::Waiter& earlier : snapshot.waiters) {
         if (earlier.who.owner == owner) draw(earlier.who);
       }
-      edges += fmt::format("  \"{}\" -> \"{}\" [label={}];\n", waiter.who.owner, owner, dot_quoted({waiter.target}));
+      edges += fmt::format("  \"{}\" -> \"{}\" [label={}];\n", waiter.who.owner, owner, label(waiter));
     }
   }
   return "digraph waits {\n  rankdir=LR;\n  node [shape=box];\n" + nodes + edges + "}\n";

@@ -134,14 +134,20 @@ TEST(StatusText, fits_any_width_and_shows_no_byte_that_a_terminal_would_obey) {
   const std::string evil = "\x1B[2J\n\r\xFF\xE2\x80\xAE" + std::string(300, 'x') + "資源";
   Snapshot snapshot = example();
   for (auto& holder : snapshot.holders) {
-    holder.who = {holder.who.owner, evil, 4'000'000, evil, evil};
+    holder.who = {holder.who.owner, evil, 4'000'000, evil, evil, Snapshot::Doing::runs, evil, ~std::uint64_t{0}};
+    holder.row = Snapshot::Row{4'000'000'000, 4'000'000'000};
     holder.target = "u1/" + std::string(250, 'y');
   }
   for (auto& waiter : snapshot.waiters) {
     waiter.who = {waiter.who.owner, evil, 4'000'000, evil, evil};
     waiter.target = waiter.wanted = "u1/" + std::string(250, 'y');
     for (std::uint64_t i = 0; i < 50; ++i) waiter.blocked_by.push_back(i);
+    waiter.row = snapshot.holders[0].row;
+    waiter.contention = Snapshot::Contention::shared_bucket;
   }
+  snapshot.waiters[1].target = snapshot.waiters[1].wanted = "";
+  snapshot.buckets = {{*snapshot.holders[0].row, 1'000'000, 1'000'000, 1'000'000, 1'000'000, {evil, evil}}};
+  snapshot.notes = {evil};
   snapshot.store = snapshot.table = evil;
   snapshot.log = {{std::chrono::system_clock::time_point{}, evil}};
   for (const std::size_t width : {20u, 40u, 80u, 200u}) {
@@ -156,6 +162,136 @@ TEST(StatusText, fits_any_width_and_shows_no_byte_that_a_terminal_would_obey) {
     for (const char c : status_of(snapshot, {.form = form}, 80)) {
       EXPECT_TRUE(c == '\n' || (static_cast<unsigned char>(c) >= 0x20 && c != '\xFF'));
     }
+  }
+}
+
+// On a database, where ids share rows: two wait for one row, one of them for another target, and somebody whom nobody
+// knows holds it, too.
+Snapshot of_a_database() {
+  const Snapshot::Party known{7, "backup", 4711, "", "nightly", Snapshot::Doing::runs, "web3", 31};
+  const Snapshot::Party falsely{9, "report", 4711, "", "", Snapshot::Doing::runs, "web4", 32};
+  const Snapshot::Party stranger{
+      11, "session 33 of root@10.0.0.7, program mysql", 0, "", "", Snapshot::Doing::runs, "10.0.0.7", 33};
+  const Snapshot::Row row{0, 6'624'909};
+  Snapshot snapshot;
+  snapshot.store = "mysql://app@db/shop";
+  snapshot.table = "hier_lock_buckets";
+  snapshot.holders = {{stranger, "", Mode::S, true, 33, 0, 2s, row}, {known, "u1", Mode::S, true, 31, 128, 3s, row}};
+  snapshot.waiters = {{falsely, "u2", "u2/a1", Mode::X, 2s, {7}, row, Snapshot::Contention::shared_bucket},
+                      {stranger, "", "", Mode::X, 1s, {7, 9}, row, Snapshot::Contention::unknown}};
+  snapshot.buckets = {{row, 2, 2, 1, 1, {"u1", "u2"}}, {{1, 5}, 1, 1, 0, 0, {}}};
+  snapshot.notes = {"GRANT PROCESS ON *.* TO app"};
+  return snapshot;
+}
+
+TEST(StatusText, names_false_contention_the_hot_buckets_and_what_could_not_be_seen) {  // H15, B7
+  Snapshot snapshot = of_a_database();
+  snapshot.waiters.push_back({snapshot.holders[1].who, "u3/a1", "u3/a1", Mode::X, 1s, {}, Snapshot::Row{1, 5}});
+  EXPECT_EQ(status_of(snapshot, {}, 80),
+            R"(mysql://app@db/shop  hier_lock_buckets
+
+2 held
+
+target                   mode   pid  age  fence
+level 0, bucket 6624909  S        -   2s      -
+    host     10.0.0.7
+    owner    session 33 of root@10.0.0.7, program mysql
+u1                       S     4711   3s    128
+    host     web3
+    owner    backup
+    note     nightly
+
+3 waiting, in the order of their queues
+
+target                   mode   pid  age  waits for
+u2                       X     4711   2s  pid 4711 on web3
+    false    nobody has that, others share its row: level 0, bucket 6624909
+    wants    u2/a1
+    host     web4
+    owner    report
+level 0, bucket 6624909  X        -   1s  pid 4711 on web3, pid 4711 on web4
+    false?   others may only share its row: level 0, bucket 6624909
+    host     10.0.0.7
+    owner    session 33 of root@10.0.0.7, program mysql
+u3/a1                    X     4711   1s  nobody: it is free to go
+    host     web3
+    owner    backup
+    note     nightly
+
+Hot buckets, the most waited for first; falsely: only because ids share it
+
+level     bucket  hold  wait  falsely        targets
+    0  6,624,909     2     2  1 (1 unknown)  u1, u2
+    1          5     1     1  0
+
+Note: GRANT PROCESS ON *.* TO app
+)");
+}
+
+TEST(StatusText, of_a_target_has_those_in_its_way_of_whom_only_the_row_is_known) {  // B7
+  Snapshot snapshot = of_a_database();
+  snapshot.waiters[0].blocked_by = {7, 11};
+  const std::string text = status_of(snapshot, {.target = Target::parse("u2")}, 80);
+  EXPECT_NE(text.find("1 held\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("level 0, bucket 6624909  S"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 waiting"), std::string::npos) << text;
+  EXPECT_NE(text.find("6,624,909"), std::string::npos) << text;
+  const std::string other = status_of(snapshot, {.target = Target::parse("u5")}, 80);
+  EXPECT_EQ(other.find("bucket"), other.find("hier_lock_buckets") + 10) << other;
+}
+
+TEST(StatusText, shows_ten_hot_buckets_unless_asked_for_all) {
+  Snapshot snapshot = of_a_database();
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    const Snapshot::Row row{2, i};
+    snapshot.waiters.push_back({{}, "u/a/r", "u/a/r", Mode::X, 1s, {}, row});
+    snapshot.buckets.push_back({row, 0, 1, 0, 0, {}});
+  }
+  EXPECT_NE(status_of(snapshot, {}, 200).find("(10 of 21; --all shows all)"), std::string::npos);
+  EXPECT_EQ(status_of(snapshot, {.all = true}, 200).find("--all shows"), std::string::npos);
+}
+
+TEST(StatusDot, draws_false_contention_dashed_and_what_is_not_known_dotted) {  // H15
+  EXPECT_EQ(status_of(of_a_database(), {.form = StatusCommand::Form::dot}, 80),
+            R"(digraph waits {
+  rankdir=LR;
+  node [shape=box];
+  "9" [label="report\npid 4711\non web4"];
+  "7" [label="backup\npid 4711\non web3"];
+  "11" [label="session 33 of root@10.0.0.7, program mysql\non 10.0.0.7"];
+  "9" -> "7" [label="u2\nfalse contention", style=dashed];
+  "11" -> "7" [label="level 0, bucket 6624909", style=dotted];
+  "11" -> "9" [label="level 0, bucket 6624909", style=dotted];
+}
+)");
+}
+
+TEST(StatusJson, has_the_rows_of_a_database_and_whether_contention_is_false) {  // H15, B7
+  const std::string json = status_of(of_a_database(), {.form = StatusCommand::Form::json}, 80);
+  for (const char* part : {R"("target": "",)", R"("row": {
+        "level": 0,
+        "bucket": 6624909
+      },
+      "false_contention": true,)",
+                           R"("false_contention": null,)", R"("host": "web3",
+      "session": "31",)",
+                           R"(  "buckets": [
+    {
+      "level": 0,
+      "bucket": 6624909,
+      "holders": 2,
+      "waiters": 2,
+      "falsely": 1,
+      "unknown": 1,
+      "targets": [
+        "u1",
+        "u2"
+      ]
+    })",
+                           R"(  "notes": [
+    "GRANT PROCESS ON *.* TO app"
+  ],)"}) {
+    EXPECT_NE(json.find(part), std::string::npos) << part << "\nin " << json;
   }
 }
 
@@ -194,10 +330,13 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
       "asked": true,
       "fence": "1794784444996501134",
       "age_ms": 123000,
+      "row": null,
       "owner": "7",
       "owner_name": "backup.sh --all",
       "pid": 4711,
       "state": "runs",
+      "host": "",
+      "session": "0",
       "command": "hierlock exec u1/a1/r1 -- backup.sh --all",
       "note": "nightly"
     }
@@ -208,10 +347,14 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
       "wanted": "u1, u7",
       "mode": "X",
       "age_ms": 12000,
+      "row": null,
+      "false_contention": false,
       "owner": "9",
       "owner_name": "report.sh",
       "pid": 4720,
       "state": "runs",
+      "host": "",
+      "session": "0",
       "command": "hierlock exec u1 -- report.sh",
       "note": "",
       "blocked_by": [
@@ -219,6 +362,8 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
       ]
     }
   ],
+  "buckets": [],
+  "notes": [],
   "log": [
     {
       "when": "2026-11-15T22:47:24Z",

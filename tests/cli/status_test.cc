@@ -48,7 +48,8 @@ TEST(Status, does_not_make_a_table_that_is_not_there) {
   EXPECT_LE(widest_line(text.out), 80u) << text.out;
   EXPECT_EQ(run({"status", "--json"}, store.url()).out,
             "{\n  \"version\": 1,\n  \"store\": \"" + std::string(store.url()) +
-                "\",\n  \"table\": \"\",\n  \"holders\": [],\n  \"waiters\": [],\n  \"log\": []\n}\n");
+                "\",\n  \"table\": \"\",\n  \"holders\": [],\n  \"waiters\": [],\n  \"buckets\": [],\n  \"notes\": "
+                "[],\n  \"log\": []\n}\n");
   EXPECT_TRUE(run({"status", "--dot"}, store.url()).out.starts_with("digraph waits {"));
   EXPECT_EQ(run({"status", "--watch", "--count", "1"}, store.url()).code, 0);
   EXPECT_EQ(run({"break", "--yes", "u1"}, store.url()).code, 1);
