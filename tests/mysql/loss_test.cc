@@ -12,6 +12,7 @@
 
 #include "on_server.h"
 #include "own_server.h"
+#include "program.h"
 #include "relay.h"
 
 namespace hierlock::mysql_tests {
@@ -70,52 +71,6 @@ testing::AssertionResult becomes_lost(Lock& lock, const Told& told, const std::f
   }
   return is_lost(lock);
 }
-
-// A process that does `work` and then stays until it is killed. Made while this one has no other threads.
-class Process {
- public:
-  explicit Process(const std::function<void()>& work) {
-    int ready[2];
-    if (pipe(ready) != 0) throw std::runtime_error("pipe");
-    pid_ = fork();
-    if (pid_ == 0) {
-      close(ready[0]);
-      try {
-        work();
-        (void)!write(ready[1], "+", 1);
-        for (;;) pause();
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "a process of the test: %s\n", error.what());
-      }
-      _exit(1);
-    }
-    close(ready[1]);
-    ready_ = ready[0];
-  }
-  ~Process() {
-    kill();
-    close(ready_);
-  }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-
-  // Has done its work.
-  bool ready() {
-    char answer = 0;
-    return read(ready_, &answer, 1) == 1;
-  }
-  pid_t pid() const { return pid_; }
-  void kill() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_ = -1;
-  int ready_ = -1;
-};
 
 class Loss : public OnServer {
  protected:

@@ -15,6 +15,7 @@
 #include <hierlock/operate.h>
 
 #include "on_server.h"
+#include "program.h"
 
 namespace hierlock::mysql_tests {
 namespace {
@@ -256,69 +257,6 @@ TEST_P(Provision, locks_work_afterwards_and_a_row_that_is_gone_is_named) {  // H
 // --- the program -----------------------------------------------------------------------------------------
 
 #ifdef HIERLOCK_BIN
-
-// A program beside the test, with what it prints in the test's hands.
-class Program {
- public:
-  explicit Program(std::vector<std::string> arguments) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(ends[1], STDERR_FILENO);
-      dup2(ends[1], STDOUT_FILENO);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    close(ends[1]);
-    out_ = ends[0];
-  }
-  ~Program() {
-    if (!ended_) {
-      kill(pid_, SIGKILL);
-      wait();
-    }
-    close(out_);
-  }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
-
-  // Reads until it has said this. False if it ends before.
-  bool says(const std::string& text) {
-    char buffer[512];
-    while (said_.find(text) == std::string::npos) {
-      const ssize_t got = read(out_, buffer, sizeof buffer);
-      if (got <= 0) return false;
-      said_.append(buffer, static_cast<std::size_t>(got));
-    }
-    return true;
-  }
-  // Reads until its end.
-  void says_all() {
-    char buffer[512];
-    for (ssize_t got; (got = read(out_, buffer, sizeof buffer)) > 0;) {
-      said_.append(buffer, static_cast<std::size_t>(got));
-    }
-  }
-  void signal(int number) const { kill(pid_, number); }
-  // Its exit code, or 128 and the signal that ended it.
-  int wait() {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    ended_ = true;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  const std::string& said() const { return said_; }
-
- private:
-  pid_t pid_ = -1;
-  int out_ = -1;
-  bool ended_ = false;
-  std::string said_;
-};
 
 TEST_P(Provision, killed_half_way_it_goes_on_where_it_was) {  // H11
   {

@@ -58,6 +58,11 @@ void start_client_library() {
 
 }  // namespace
 
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
 bool is_disconnect(unsigned code) noexcept {
   switch (code) {
     case CR_SERVER_GONE_ERROR:
@@ -137,7 +142,10 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   const unsigned protocol = address.socket.empty() ? MYSQL_PROTOCOL_TCP : MYSQL_PROTOCOL_SOCKET;
   mysql_options(mysql_, MYSQL_OPT_PROTOCOL, &protocol);
   mysql_options(mysql_, MYSQL_SET_CHARSET_NAME, "utf8mb4");
+  // Part of the login. With the client library's own `_pid` they tell whose session it is before anybody has written
+  // that down (views.h).
   mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "hierlock");
+  mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, host_attribute, host_name().c_str());
   const my_bool on = 1, verify = address.tls == Tls::verify ? 1 : 0;
   if (address.tls != Tls::off) {
     mysql_options(mysql_, MYSQL_OPT_SSL_ENFORCE, &on);
@@ -179,6 +187,7 @@ Connection::Connection(const Address& address, Vigil& vigil) {
 }
 
 Connection::~Connection() {
+  if (roll_ != nullptr) roll_->leave(id_);
   if (socket_ >= 0 && (broken_ || slow_ != Slow::none)) shutdown(socket_, SHUT_RDWR);  // nothing of it can block then
   if (slow_result_ != nullptr) mysql_free_result(static_cast<MYSQL_RES*>(slow_result_));
   mysql_close(mysql_);

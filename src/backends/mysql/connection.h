@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -85,6 +87,27 @@ struct LockReply {
   bool well() const { return code == 0; }
 };
 
+// The numbers of the sessions that are open: whoever looks at a server from outside knows by it which are its own.
+class Roll {
+ public:
+  void enter(std::uint64_t session) {
+    const std::lock_guard guard(mutex_);
+    sessions_.insert(session);
+  }
+  void leave(std::uint64_t session) noexcept {
+    const std::lock_guard guard(mutex_);
+    sessions_.erase(session);
+  }
+  bool has(std::uint64_t session) const {
+    const std::lock_guard guard(mutex_);
+    return sessions_.contains(session);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::uint64_t> sessions_;
+};
+
 class Connection {
  public:
   // Connects and logs in. Throws Error.
@@ -99,6 +122,11 @@ class Connection {
   // Which server it is, for comparing.
   const std::string& identity() const noexcept { return identity_; }
   void set_identity(std::string identity) { identity_ = std::move(identity); }
+  // On the roll until it is closed.
+  void enroll(std::shared_ptr<Roll> roll) {
+    roll->enter(id_);
+    roll_ = std::move(roll);
+  }
   int socket() const noexcept { return socket_; }
   // Given up, or the server is gone: to be closed.
   bool broken() const noexcept { return broken_; }
@@ -135,6 +163,7 @@ class Connection {
   std::uint64_t id_ = 0;
   bool mariadb_ = false, broken_ = false;
   std::string version_, identity_;
+  std::shared_ptr<Roll> roll_;
   std::map<std::string, Statement> statements_;
   // begin/go_on
   enum class Slow { none, query, result } slow_ = Slow::none;
@@ -145,6 +174,11 @@ class Connection {
 
 // What a number of the server or of its client means to somebody who locks. `doing` is for the message: "cannot …".
 Error error_of(unsigned code, const std::string& message, const std::string& doing);
+// Of this machine, for people.
+std::string host_name();
+// What it is called among the attributes of a connection.
+inline constexpr const char* host_attribute = "hierlock_host";
+
 // The connection is of no use any more.
 bool is_disconnect(unsigned code) noexcept;
 

@@ -9,6 +9,7 @@
 
 #include "mysql/schema.h"
 #include "mysql/statements.h"
+#include "mysql/views.h"
 #include "plan/buckets.h"
 
 namespace hierlock::mysql {
@@ -229,7 +230,7 @@ Finding connections(const Seen& seen, const Options& options) {
   const std::uint64_t most = number(value_of(seen.global, "max_connections"));
   const std::uint64_t own = number(value_of(seen.session, "max_user_connections"));
   const std::uint64_t used = number(value_of(seen.status, "Threads_connected"));
-  const std::uint64_t need = options.connections + 1;  // and one for KILL
+  const std::uint64_t need = options.connections + 2;  // one for KILL, and one for snapshots
   if (most == 0) return bad("connections", Verdict::unknown, "the server does not say", "ask its operator");
   const std::uint64_t limit = own > 0 ? std::min(own, most) : most;
   const std::uint64_t room = most > used ? most - used : 0;
@@ -310,9 +311,8 @@ Finding kill(const Seen& seen) {
 
 Finding wait_views(const Seen& seen, const Options& options) {
   if (seen.wait_view.well()) return good("wait_views", "this account may see who waits for whom");
-  const std::string& user = options.address.user;
   return bad("wait_views", Verdict::unknown, "this account may not see who waits for whom: " + words(seen.wait_view),
-             seen.mariadb ? "GRANT PROCESS ON *.* TO " + user : "GRANT SELECT ON performance_schema.* TO " + user);
+             grant_views(seen.mariadb, options.address.user));
 }
 
 // --- the tables ------------------------------------------------------------------------------------------------

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <map>
 #include <mutex>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +13,7 @@
 #include "embedded/embedded.h"
 #include "mysql/doctor.h"
 #include "mysql/explain.h"
+#include "mysql/looker.h"
 #include "mysql/pool.h"
 #include "mysql/provision.h"
 #include "mysql/schema.h"
@@ -81,8 +80,13 @@ class Store final : public spi::Backend {
       : options_(std::move(options)),
         owners_(owners),
         queue_(embedded::open_memory(spi::Url::parse("memory:"), owners)),
-        pool_(options_.connections, [this](Vigil& vigil) { return connect(options_, floor_.load(), vigil); }) {
+        pool_(options_.connections, [this](Vigil& vigil) {
+          auto connection = connect(options_, floor_.load(), vigil);
+          connection->enroll(roll_);
+          return connection;
+        }) {
     auto first = connect(options_, 0, connect_time);
+    first->enroll(roll_);
     Until soon(connect_time);
     recorded_ = read_or_make(*first, options_, soon);
     floor_ = recorded_.fence_floor;
@@ -163,7 +167,7 @@ class Store final : public spi::Backend {
   std::string owner_name(spi::OwnerId owner) override { return queue_->owner_name(owner); }
   std::array<std::uint64_t, 3> grants() const override { return {grants_.load(), 0, 0}; }
   bool idle() const noexcept override { return sessions_.empty(); }
-  Snapshot snapshot() const override;
+  Snapshot snapshot() const override { return looker_.snapshot(recorded_.buckets); }
 
  private:
   void check(const spi::Plan& plan) const;
@@ -203,9 +207,11 @@ class Store final : public spi::Backend {
   Recorded recorded_;
   Dialect dialect_ = Dialect::mysql;
   std::atomic<std::uint64_t> floor_{0}, grants_{0}, handles_{0};
+  const std::shared_ptr<Roll> roll_ = std::make_shared<Roll>();
   Pool pool_;
   Sessions sessions_;
-  mutable Watch watch_{options_, sessions_, pool_, *queue_};  // last: its thread uses all of the above
+  mutable Watch watch_{options_, sessions_, pool_, *queue_};  // its thread uses all of the above
+  mutable Looker looker_{options_, sessions_, watch_, *queue_, *roll_};
 };
 
 // --- asking ----------------------------------------------------------------------------------------------
@@ -497,73 +503,6 @@ void Store::release(const spi::Grant& grant) noexcept {
     answered ? watch_.changed() : watch_.wake();
   } catch (...) {  // no memory: it is written down later
   }
-}
-
-// --- looking ---------------------------------------------------------------------------------------------
-
-// What the local queue knows, with the fences of the server; what waits at the server; and what other processes have
-// written down.
-Snapshot Store::snapshot() const {
-  Snapshot result = queue_->snapshot();
-  result.store = options_.url;
-  result.table = options_.layout.table;
-  std::map<std::uint64_t, std::shared_ptr<Held>> held;
-  for (auto& one : sessions_.all_held()) held.emplace(one->local.id, std::move(one));
-  std::map<std::uint64_t, Snapshot::Party> parties;  // by lock
-  std::erase_if(result.holders, [&](Snapshot::Holder& holder) {
-    parties.emplace(holder.lock, holder.who);
-    const auto found = held.find(holder.lock);
-    if (found == held.end()) return true;  // in the local queue only: it waits at the server, or has just been released
-    holder.fence = found->second->fence;
-    if (holder.mode == Mode::IS || holder.mode == Mode::IX) holder.mode = Mode::S;  // rows have no intentions
-    return false;
-  });
-
-  std::vector<Entry> all = watch_.own();
-  const std::size_t mine = all.size();
-  for (Entry& entry : watch_.others()) all.push_back(std::move(entry));
-  std::map<std::string, std::uint64_t> numbers;  // of owners; of this process's as the local queue has them
-  for (const auto& [lock, one] : held) {
-    if (const auto party = parties.find(lock); party != parties.end()) {
-      numbers[watch_.process() + std::to_string(one->owner)] = party->second.owner;
-    }
-  }
-  for (const auto& pending : sessions_.all_pending()) {
-    if (const auto party = parties.find(pending->local.id); party != parties.end()) {
-      numbers[watch_.process() + std::to_string(pending->owner)] = party->second.owner;
-    }
-  }
-  const auto number = [&](const std::string& owner) {
-    const auto known = numbers.find(owner);
-    return known != numbers.end() ? known->second : std::hash<std::string>()(owner) | std::uint64_t{1} << 63;
-  };
-  const auto party = [&](const Entry& entry) {
-    return Snapshot::Party{number(entry.owner), entry.owner_name, entry.process, entry.command, entry.note};
-  };
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Entry& entry = all[i];
-    if (entry.waits) {
-      const std::vector<const Entry*> others = in_the_way(entry, all);
-      const Node* stuck = others.empty() ? nullptr : conflict(entry, *others.front());
-      if (stuck == nullptr) stuck = &entry.nodes.back();
-      std::string wanted;
-      for (const Node& node : entry.nodes) {
-        if (node.asked) wanted += (wanted.empty() ? "" : ", ") + node.text;
-      }
-      Snapshot::Waiter waiter{party(entry), stuck->text, wanted, stuck->row.mode, entry.age, {}};
-      for (const Entry* other : others) waiter.blocked_by.push_back(number(other->owner));
-      result.waiters.push_back(std::move(waiter));
-    } else if (i >= mine) {
-      for (const Node& node : entry.nodes) {
-        result.holders.push_back(
-            {party(entry), node.text, node.row.mode, node.asked, entry.session, entry.fence, entry.age});
-      }
-    }
-  }
-  std::sort(result.holders.begin(), result.holders.end(), [](const Snapshot::Holder& a, const Snapshot::Holder& b) {
-    return std::tie(a.target, a.who.owner, a.fence) < std::tie(b.target, b.who.owner, b.fence);
-  });
-  return result;
 }
 
 }  // namespace

@@ -26,11 +26,6 @@ constexpr seconds say_alive_interval{3};
 constexpr seconds side_time{2}, side_pause{3};
 constexpr milliseconds side_time_at_end{700};
 
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
-}
-
 // Of this Locker and no other, anywhere.
 std::string process_name() {
   static std::atomic<unsigned> lockers{0};

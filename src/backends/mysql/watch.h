@@ -40,6 +40,7 @@ class Watch {
   std::vector<Entry> own() const;
   std::vector<Entry> others();
   const std::string& process() const noexcept { return process_; }
+  const std::string& host() const noexcept { return host_; }
 
  private:
   struct Heartbeat {

@@ -1,0 +1,324 @@
+#include "mysql/views.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <set>
+#include <thread>
+
+namespace hierlock::mysql {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t most_locks = 20'000, most_waits = 100'000, most_transactions = 5'000;
+constexpr milliseconds server_time{1500};
+constexpr unsigned database_denied = 1044, table_denied = 1142, column_denied = 1143, right_missing = 1227;
+// trx0i_s.cc of MariaDB: the copy is made anew when the last reader has been gone for so long.
+constexpr milliseconds copy_kept{100}, copy_kept_at_most{110};
+constexpr int tries_for_a_new_copy = 3;
+
+template <class T>
+T number(const std::optional<std::string>& text) {
+  T value = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
+  return value;
+}
+
+std::string text(const std::optional<std::string>& cell) { return cell.value_or(""); }
+
+// `127.0.0.1:36754`, as MariaDB has it, without the port.
+std::string without_port(const std::string& host) { return host.substr(0, host.rfind(':')); }
+
+bool is_denied(unsigned code) {
+  return code == database_denied || code == table_denied || code == column_denied || code == right_missing;
+}
+
+View not_seen(const Reply& reply, bool mariadb, const Options& options) {
+  View view;
+  view.denied = is_denied(reply.code);
+  view.note = view.denied
+                  ? "this account may not see who waits for whom, so only what processes have written down about "
+                    "themselves is shown: " +
+                        grant_views(mariadb, options.address.user)
+                  : "the server's views of who waits for whom could not be read: " + reply.message + " (" +
+                        std::to_string(reply.code) + ")";
+  return view;
+}
+
+// The table's name as a value, as the server stores it.
+std::string stored_name(const Options& options) {
+  const std::string name = "'" + options.layout.table + "'";
+  return "IF(@@lower_case_table_names=0, " + name + ", LOWER(" + name + "))";
+}
+
+std::string too_many(std::size_t most) {
+  return "the server has more than " + std::to_string(most) + " entries about this table: not all of them were read";
+}
+
+// --- MySQL -----------------------------------------------------------------------------------------------------
+
+std::string hint() { return "SELECT /*+ MAX_EXECUTION_TIME(" + std::to_string(server_time.count()) + ") */ "; }
+
+View look_at_mysql(Connection& connection, const Options& options, Vigil& vigil) {
+  const Reply on = connection.query("SELECT @@performance_schema", vigil);
+  if (!on.well()) return not_seen(on, false, options);
+  if (on.rows.empty() || on.rows[0].at(0) != "1") {
+    View view;
+    view.note =
+        "this server runs without performance_schema, so only what processes have written down about themselves is "
+        "shown: start it with performance_schema=ON";
+    return view;
+  }
+  const Reply locks = connection.query(
+      hint() +
+          "l.ENGINE_LOCK_ID, l.ENGINE_TRANSACTION_ID, t.PROCESSLIST_ID, l.LOCK_TYPE, l.LOCK_MODE, l.LOCK_STATUS, "
+          "l.LOCK_DATA, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_TIME FROM performance_schema.data_locks "
+          "l LEFT JOIN performance_schema.threads t ON t.THREAD_ID=l.THREAD_ID WHERE l.OBJECT_SCHEMA=DATABASE() AND "
+          "l.OBJECT_NAME=" +
+          stored_name(options) + " LIMIT " + std::to_string(most_locks),
+      vigil);
+  if (!locks.well()) return not_seen(locks, false, options);
+  Reply waits;
+  const bool anybody =
+      std::any_of(locks.rows.begin(), locks.rows.end(), [](const auto& row) { return row.at(5) == "WAITING"; });
+  if (anybody) {
+    waits = connection.query(hint() +
+                                 "REQUESTING_ENGINE_LOCK_ID, BLOCKING_ENGINE_LOCK_ID FROM "
+                                 "performance_schema.data_lock_waits LIMIT " +
+                                 std::to_string(most_waits),
+                             vigil);
+    if (!waits.well()) return not_seen(waits, false, options);
+  }
+  View view = read_mysql(locks, waits);
+  if (locks.rows.size() >= most_locks) {
+    view.all_holders = false;
+    view.note = too_many(most_locks);
+  }
+  std::string sessions;
+  for (const auto& [session, facts] : view.sessions) {
+    sessions += (sessions.empty() ? "" : ", ") + std::to_string(session);
+  }
+  if (sessions.empty()) return view;
+  const Reply attributes = connection.query(
+      hint() +
+          "PROCESSLIST_ID, ATTR_NAME, ATTR_VALUE FROM performance_schema.session_connect_attrs WHERE ATTR_NAME IN "
+          "('_pid', 'program_name', '" +
+          host_attribute + "') AND PROCESSLIST_ID IN (" + sessions + ")",
+      vigil);
+  if (attributes.well()) read_attributes(attributes, view);
+  return view;
+}
+
+// --- MariaDB ---------------------------------------------------------------------------------------------------
+
+std::string limited() {
+  return "SET STATEMENT max_statement_time=" + std::to_string(static_cast<double>(server_time.count()) / 1000) +
+         " FOR SELECT ";
+}
+
+// A number that no other statement has: whoever makes the copy has it in there.
+std::string next_mark() {
+  static std::atomic<std::uint64_t> last{
+      static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count())};
+  return std::to_string(last.fetch_add(1));
+}
+
+View look_at_mariadb(Connection& connection, const Options& options, Vigil& vigil) {
+  for (int tries = 1;; ++tries) {
+    const std::string mark = next_mark();
+    const Reply transactions = connection.query(
+        limited() + "'" + mark + "', t.trx_id, t.trx_mysql_thread_id, t.trx_requested_lock_id, t.trx_rows_locked, " +
+            "p.USER, p.HOST, p.TIME_MS, t.trx_mysql_thread_id=CONNECTION_ID() AND INSTR(t.trx_query, '" + mark +
+            "') FROM information_schema.INNODB_TRX t LEFT JOIN information_schema.PROCESSLIST p ON "
+            "p.ID=t.trx_mysql_thread_id LIMIT " +
+            std::to_string(most_locks),
+        vigil);
+    if (!transactions.well()) return not_seen(transactions, true, options);
+    const bool fresh = std::any_of(transactions.rows.begin(), transactions.rows.end(),
+                                   [](const auto& row) { return number<int>(row.at(8)) > 0; });
+    if (!fresh && tries < tries_for_a_new_copy) {
+      const auto left = vigil.next();
+      if (left && *left > copy_kept_at_most) {
+        std::this_thread::sleep_for(copy_kept_at_most);
+        continue;
+      }
+    }
+    const Reply locks = connection.query(
+        limited() + "lock_id, lock_trx_id, lock_mode, lock_data FROM information_schema.INNODB_LOCKS WHERE " +
+            "lock_type='RECORD' AND lock_table=CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`', " +
+            stored_name(options) + ", '`') LIMIT " + std::to_string(most_locks),
+        vigil);
+    if (!locks.well()) return not_seen(locks, true, options);
+    const Reply waits = connection.query(
+        limited() + "requested_lock_id, blocking_lock_id, blocking_trx_id FROM information_schema.INNODB_LOCK_WAITS " +
+            "LIMIT " + std::to_string(most_waits),
+        vigil);
+    if (!waits.well()) return not_seen(waits, true, options);
+    View view = read_mariadb(transactions, locks, waits);
+    if (locks.rows.size() >= most_locks) view.note = too_many(most_locks);
+    // The copy has room for some ten thousand.
+    if (!fresh || transactions.rows.size() > most_transactions) view.with_rows.reset();
+    if (!fresh) {
+      view.note =
+          "who waits for whom may have changed meanwhile: the server's views are read so often that it does not "
+          "make them anew; they need " +
+          std::to_string(copy_kept.count()) + " ms without a reader";
+    }
+    return view;
+  }
+}
+
+}  // namespace
+
+std::string grant_views(bool mariadb, const std::string& user) {
+  return mariadb ? "GRANT PROCESS ON *.* TO " + user : "GRANT SELECT ON performance_schema.* TO " + user;
+}
+
+View look(Connection& connection, const Options& options, Vigil& vigil) {
+  return connection.mariadb() ? look_at_mariadb(connection, options, vigil) : look_at_mysql(connection, options, vigil);
+}
+
+// --- without a server ------------------------------------------------------------------------------------------
+
+std::optional<plan::Row> read_row(std::string_view lock_data, Mode mode) {
+  plan::Row row{0, 0, mode};
+  const char* const end = lock_data.data() + lock_data.size();
+  auto read = std::from_chars(lock_data.data(), end, row.level);
+  if (read.ec != std::errc{} || !std::string_view(read.ptr, end).starts_with(", ")) return std::nullopt;
+  read = std::from_chars(read.ptr + 2, end, row.bucket);
+  if (read.ec != std::errc{} || read.ptr != end) return std::nullopt;
+  return row;
+}
+
+View read_mysql(const Reply& locks, const Reply& waits) {
+  View view;
+  view.seen = view.all_holders = true;
+  // A lock that another had to write down for its holder (that of a row just inserted) bears the other's thread. The
+  // lock on the table, which comes before any on a row, bears the right one.
+  std::map<std::string, std::uint64_t> sessions;
+  for (const auto& row : locks.rows) {
+    if (row.size() != 10) continue;
+    const std::uint64_t session = number<std::uint64_t>(row[2]);
+    if (row[3] == "TABLE") sessions[text(row[1])] = session;
+    view.sessions[session] = {
+        text(row[7]), text(row[8]), "", "", 0, std::chrono::seconds(number<std::int64_t>(row[9]))};
+  }
+  view.sessions.erase(0);
+  std::map<std::string, std::size_t> places;
+  std::set<std::uint64_t> used;
+  for (const auto& row : locks.rows) {
+    if (row.size() != 10 || row[3] != "RECORD") continue;
+    const std::string mode = text(row[4]);
+    const bool waits_for_it = row[5] == "WAITING",
+               gap = mode.find("GAP") != mode.npos && !mode.ends_with("REC_NOT_GAP");
+    if (gap && !waits_for_it) continue;  // keeps nobody from a row
+    Locked lock;
+    lock.transaction = text(row[1]);
+    const auto known = sessions.find(lock.transaction);
+    lock.session = known != sessions.end() ? known->second : number<std::uint64_t>(row[2]);
+    lock.mode = mode.starts_with('X') ? Mode::X : Mode::S;
+    lock.waits = waits_for_it;
+    if (!gap) lock.row = read_row(text(row[6]), lock.mode);
+    if (lock.session == 0) view.all_holders = false;
+    used.insert(lock.session);
+    places[text(row[0])] = view.locks.size();
+    view.locks.push_back(std::move(lock));
+  }
+  std::erase_if(view.sessions, [&](const auto& one) { return !used.contains(one.first); });
+  for (const auto& row : waits.rows) {
+    if (row.size() != 2) continue;
+    const auto waiter = places.find(text(row[0])), blocker = places.find(text(row[1]));
+    // What was made or went between the two looks is not in both.
+    if (waiter == places.end() || blocker == places.end() || !view.locks[waiter->second].waits) continue;
+    view.locks[waiter->second].blocked_by.push_back(blocker->second);
+  }
+  return view;
+}
+
+void read_attributes(const Reply& attributes, View& view) {
+  for (const auto& row : attributes.rows) {
+    if (row.size() != 3) continue;
+    const auto found = view.sessions.find(number<std::uint64_t>(row[0]));
+    if (found == view.sessions.end()) continue;
+    if (row[1] == "_pid") found->second.process = number<std::int64_t>(row[2]);
+    if (row[1] == "program_name") found->second.program = text(row[2]);
+    if (row[1] == host_attribute) found->second.machine = text(row[2]);
+  }
+}
+
+// A transaction that has locked nothing exclusively is number 0 on MariaDB, and so are all others like it; their locks
+// on one row have one name. So of those who wait it is told what they wait for, but who of them is in somebody's way
+// only if there is but one.
+View read_mariadb(const Reply& transactions, const Reply& locks, const Reply& waits) {
+  View view;
+  view.seen = true;
+  view.with_rows.emplace();
+  const std::string nameless = "0";
+  std::map<std::string, std::uint64_t> sessions;      // by transaction, but for the nameless
+  std::multimap<std::string, std::uint64_t> waiting;  // by the lock they ask for
+  std::vector<std::uint64_t> nameless_with_rows;
+  std::map<std::uint64_t, Session> facts;
+  for (const auto& row : transactions.rows) {
+    if (row.size() != 9) continue;
+    const std::uint64_t session = number<std::uint64_t>(row[2]);
+    if (text(row[1]) != nameless) {
+      sessions[text(row[1])] = session;
+    } else if (number<std::uint64_t>(row[4]) > 0) {
+      nameless_with_rows.push_back(session);
+    }
+    if (number<std::uint64_t>(row[4]) > 0) view.with_rows->insert(session);
+    if (row[3]) waiting.emplace(*row[3], session);
+    facts[session] = {text(row[5]), without_port(text(row[6])), "", "", 0, milliseconds(number<std::int64_t>(row[7]))};
+  }
+
+  std::map<std::string, Locked> known;  // by their names
+  for (const auto& row : locks.rows) {
+    if (row.size() != 4) continue;
+    Locked lock;
+    lock.transaction = text(row[1]);
+    lock.mode = text(row[2]).starts_with('X') ? Mode::X : Mode::S;
+    const bool gap = text(row[2]).find("GAP") != std::string::npos;
+    if (!gap) lock.row = read_row(text(row[3]), lock.mode);
+    known[text(row[0])] = std::move(lock);
+  }
+  const auto add = [&](Locked lock, std::uint64_t session, bool waits_for_it) {
+    lock.session = session;
+    lock.waits = waits_for_it;
+    if (const auto found = facts.find(session); found != facts.end()) view.sessions.insert(*found);
+    view.locks.push_back(std::move(lock));
+    return view.locks.size() - 1;
+  };
+  std::multimap<std::string, std::size_t> waiters;  // places in view.locks
+  for (const auto& [id, session] : waiting) {
+    if (const auto found = known.find(id); found != known.end()) waiters.emplace(id, add(found->second, session, true));
+  }
+  std::map<std::string, std::size_t> holders;
+  for (const auto& row : waits.rows) {
+    if (row.size() != 3) continue;
+    const std::string asked = text(row[0]), in_the_way = text(row[1]);
+    const auto found = known.find(in_the_way);
+    if (found == known.end() || !waiters.contains(asked)) continue;
+    std::vector<std::size_t> places;
+    const bool named = text(row[2]) != nameless;
+    for (auto [it, end] = waiters.equal_range(in_the_way); named && it != end; ++it) places.push_back(it->second);
+    if (places.empty()) {
+      auto place = holders.find(in_the_way);
+      if (place == holders.end()) {
+        std::uint64_t session = 0;
+        if (const auto of = sessions.find(text(row[2])); of != sessions.end()) session = of->second;
+        if (!named && nameless_with_rows.size() == 1) session = nameless_with_rows.front();
+        place = holders.emplace(in_the_way, add(found->second, session, false)).first;
+      }
+      places.push_back(place->second);
+    }
+    for (auto [it, end] = waiters.equal_range(asked); it != end; ++it) {
+      auto& blocked_by = view.locks[it->second].blocked_by;
+      blocked_by.insert(blocked_by.end(), places.begin(), places.end());
+    }
+  }
+  return view;
+}
+
+}  // namespace hierlock::mysql
