@@ -11,6 +11,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr seconds longest_connect{5}, side_connect{1};
+constexpr milliseconds longest_wait{50};
 // Even if the deadline is nearer: a connection that is given up half-way would be begun anew each time.
 constexpr milliseconds shortest_connect{500};
 
@@ -40,26 +41,25 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   }
   const std::stop_token never;
   const std::stop_token& cancel = request.cancel != nullptr ? *request.cancel : never;
-  while (!can()) {
-    if (request.deadline) {
-      if (!freed_.wait_until(guard, cancel, *request.deadline, can) && !cancel.stop_requested()) return {};
-    } else {
-      freed_.wait(guard, cancel, can);
-    }
+  if (!can()) {
+    Clock::time_point end = Clock::now() + longest_wait;
+    if (request.deadline) end = std::min(end, *request.deadline);
+    const bool freed = freed_.wait_until(guard, cancel, end, can);
     if (cancel.stop_requested()) throw Error(ErrorKind::cancelled, "waiting for a connection was cancelled");
+    if (!freed) return {.full = !request.deadline || end < *request.deadline};
   }
-  ++had_[owner];
+  const bool others = ++had_[owner] > 1;
   while (!idle_.empty()) {
     std::unique_ptr<Connection> connection = std::move(idle_.back().connection);
     idle_.pop_back();
-    if (!connection->hung_up()) return {std::move(connection), false};
+    if (!connection->hung_up()) return {std::move(connection), false, others};
     --open_;  // the server has closed it
   }
   ++open_;
   guard.unlock();
   try {
     Until soon(time_to_connect(request));
-    return {connect_(soon), true};
+    return {connect_(soon), true, others};
   } catch (...) {
     put_back(nullptr, owner);
     throw;

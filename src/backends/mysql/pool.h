@@ -23,11 +23,23 @@ class Pool {
 
   struct Taken {
     std::unique_ptr<Connection> connection;
-    bool fresh = false;  // connected just now: nobody else has closed it meanwhile
+    bool fresh = false;   // connected just now: nobody else has closed it meanwhile
+    bool others = false;  // this is not the only one that the owner has
+    bool full = false;    // there was none for a while, and the deadline has not passed
   };
-  // One for `owner`, waiting for it as the request says. No connection: the deadline passed. An owner that has one
-  // already does not wait for another, because it might wait for itself: `exhausted`.
+  // One for `owner`, waiting for it as the request says, but only for a while. An owner that has one already does not
+  // wait for another, because it might wait for itself: `exhausted`.
+  //
+  // Whoever asks has its place in the local queue, and those who stand behind it there may be those who have the
+  // connections: a cycle that neither the queue nor the server sees. So nobody waits here for long with that place in
+  // hand: who finds it `full` gives its place back, lets those behind it pass, and queues again. Then every wait for a
+  // connection that keeps somebody else waiting ends by itself, and no cycle goes through the pool.
   Taken take(std::uint64_t owner, const spi::Request& request);
+  bool has(std::uint64_t owner) {
+    const std::lock_guard guard(mutex_);
+    return had_.contains(owner);
+  }
+  std::size_t most() const noexcept { return most_; }
   // One that is ready, of nobody yet.
   void add(std::unique_ptr<Connection> connection);
   // Back from its owner, to be used again unless it is broken.

@@ -20,6 +20,8 @@ class Teller final : public spi::WaitObserver {
   explicit Teller(spi::WaitObserver* to) : to_(to) {}
   std::chrono::nanoseconds waits(const spi::Waiting& waiting) noexcept override {
     if (to_ == nullptr) return std::chrono::hours(24);
+    const Clock::time_point now = Clock::now();
+    if (due_ && now < *due_) return *due_ - now;
     const std::chrono::nanoseconds pause = to_->waits(waiting);
     due_ = Clock::now() + pause;
     return pause;

@@ -204,13 +204,14 @@ bool Watch::write(const std::vector<std::string>& statements) {
   return done;
 }
 
-std::vector<Entry> Watch::own() const {
+std::vector<Entry> Watch::own(bool queued) const {
   std::vector<Entry> entries;
   std::map<std::uint64_t, const Snapshot::Party*> parties;
   const Snapshot local = queue_.snapshot();
   for (const Snapshot::Holder& holder : local.holders) parties.emplace(holder.lock, &holder.who);
   const auto add = [&](std::uint64_t session, std::uint64_t owner, const spi::Grant& grant, std::int64_t fence,
-                       const std::vector<Node>& nodes, Clock::time_point since, bool waits) {
+                       const std::vector<Node>& nodes, Clock::time_point since, bool waits,
+                       const std::string& name = {}) {
     const auto party = parties.find(grant.id);
     Entry entry;
     entry.session = session;
@@ -221,6 +222,9 @@ std::vector<Entry> Watch::own() const {
       entry.command = party->second->command;
       entry.note = party->second->note;
       entry.process = party->second->process;
+    } else {
+      entry.owner_name = name;
+      entry.process = getpid();
     }
     entry.fence = fence;
     entry.age = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - since);
@@ -232,7 +236,11 @@ std::vector<Entry> Watch::own() const {
     const std::lock_guard guard(sessions_.mutex);
     if (!held->gone.load()) add(held->session, held->owner, held->local, held->fence, held->nodes, held->since, false);
   }
-  for (const auto& p : sessions_.all_pending()) add(p->session, p->owner, p->local, 0, p->nodes, p->since, true);
+  for (const auto& p : sessions_.all_pending()) {
+    if (queued || (p->session & in_queue) == 0) {
+      add(p->session, p->owner, p->local, 0, p->nodes, p->since, true, p->owner_name);
+    }
+  }
   return entries;
 }
 
@@ -258,7 +266,7 @@ void Watch::keep_the_book() {
       std::none_of(pending.begin(), pending.end(), old)) {
     return;
   }
-  std::vector<Entry> entries = own();
+  std::vector<Entry> entries = own(true);
   std::vector<std::string> waiting;
   const auto lasts = [&](const Entry& entry) { return entry.age >= options_.publish_after; };
   for (const Entry& entry : entries) {
@@ -320,7 +328,7 @@ void Watch::look_for_cycles() {
   std::erase_if(waiting, [&](const auto& p) { return now - p->since < options_.publish_after || p->victim.load(); });
   if (waiting.empty()) return;
   looked_for_cycles_ = now;
-  std::vector<Entry> all = own();
+  std::vector<Entry> all = own(true);
   const bool holds = std::any_of(all.begin(), all.end(), [](const Entry& entry) { return !entry.waits; });
   if (!holds) return;  // whoever holds nothing is in nobody's way
   for (Entry& entry : others()) all.push_back(std::move(entry));
@@ -334,10 +342,7 @@ void Watch::look_for_cycles() {
     } else if (!std::exchange(pending->suspected, true)) {
       continue;
     } else {
-      pending->cycle = cycle->text();
-      pending->victim = true;
-      const std::uint64_t one = 1;
-      [[maybe_unused]] const ssize_t written = ::write(pending->wake, &one, sizeof one);
+      pending->choose(cycle->text());
     }
   }
 }

@@ -28,16 +28,18 @@ class Watch {
   void start();          // on first use; again is harmless
   void wake() noexcept;  // something changed that others should know soon
 
-  // Writes down what has lasted long enough, and with a wait all that its owner holds: every member of a cycle waits,
-  // so the table then has every cycle. Takes out what is over.
+  // Writes down what has lasted long enough, and with a wait all that its owner holds. Every member of a cycle waits
+  // and holds, be it here in the local queue or at the server, so the table then has every cycle. Takes out what is
+  // over.
   void keep_the_book();
   // The same, at once, where everything is to be written down at once (?publish_after=0).
   void changed() {
     if (options_.publish_after == options_.publish_after.zero()) keep_the_book();
   }
 
-  // What this process has, and what others have published; the latter as far as it can be read.
-  std::vector<Entry> own() const;
+  // What this process has, without or with those who wait in the local queue; and what others have published, as far as
+  // it can be read.
+  std::vector<Entry> own(bool queued = false) const;
   std::vector<Entry> others();
   const std::string& process() const noexcept { return process_; }
 
