@@ -158,11 +158,15 @@ class Store final : public spi::Backend {
       : options_(std::move(options)),
         owners_(owners),
         queue_(embedded::open_queue(owners)),
-        pool_(options_.connections, [this](Vigil& vigil) { return connect(options_, floor_.load(), vigil); }) {
+        pool_(options_.connections, [this](Vigil& vigil) {
+          auto connection = connect(options_, 0, vigil);
+          fences_.check(*connection, vigil);
+          return connection;
+        }) {
     auto first = connect(options_, 0, connect_time);
     Until soon(connect_time);
     recorded_ = read_or_make(*first, options_, soon);
-    floor_ = recorded_.fence_floor;
+    fences_.check(*first, soon);
     dialect_ = dialect_of(*first);
     pool_.add(std::move(first));
   }
@@ -279,6 +283,7 @@ class Store final : public spi::Backend {
   struct AtServer {
     bool asked = false, broken = false;
     LockReply reply;
+    std::int64_t fence = 0;
   };
   bool extend_rows(Held& held, const std::vector<plan::Row>& rows, const spi::Request& request, Teller& teller,
                    AtServer& at_server);
@@ -287,19 +292,18 @@ class Store final : public spi::Backend {
   void make_missing(Connection& connection, const std::vector<plan::Row>& rows, const LockReply& reply);
   Error not_provisioned(const std::vector<plan::Row>& rows, const LockReply& reply) const;
   static void roll_back(Connection& connection, Clock::time_point end) noexcept;
-  static std::int64_t fence_of(const LockReply& reply) {
-    return static_cast<std::int64_t>(reply.minted & fence_mask) * fence_step;
-  }
+  std::int64_t fence_of(const LockReply& reply, const Connection& connection);
 
   const Options options_;
   const Owners owners_;
   const std::unique_ptr<embedded::Queue> queue_;
   Recorded recorded_;
   Dialect dialect_ = Dialect::mysql;
-  std::atomic<std::uint64_t> floor_{0}, grants_{0}, handles_{0}, queued_{0};
+  Fences fences_{options_.layout};
+  std::atomic<std::uint64_t> grants_{0}, handles_{0}, queued_{0};
   Pool pool_;
   Sessions sessions_;
-  mutable Watch watch_{options_, sessions_, pool_, *queue_};  // last: its thread uses all of the above
+  mutable Watch watch_{options_, sessions_, pool_, fences_, *queue_};  // last: its thread uses all of the above
 };
 
 // --- asking ----------------------------------------------------------------------------------------------
@@ -471,8 +475,9 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
           Until soon(longest_release);
           taken.connection->ask(patient ? waited : "SELECT CONNECTION_ID()", soon);
         }
+        const std::int64_t fence = fence_of(reply, *taken.connection);
         auto held = std::make_shared<Held>(std::move(taken.connection), sent);
-        held->fence = fence_of(reply);
+        held->fence = fence;
         held->local = local;
         held->owner = owner;
         return held;
@@ -494,6 +499,21 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
     pool_.put_back(std::move(taken.connection), owner);
     if (answer == Answer::not_in_time) return nullptr;
   }
+}
+
+std::int64_t Store::fence_of(const LockReply& reply, const Connection& connection) {
+  const std::uint64_t number = reply.minted & fence_mask;
+  if (!fences_.minted(number)) {
+    Until soon(connect_time);
+    const bool raised = pool_.on_the_side(
+        [&](Connection& side) { return side.identity() == connection.identity() && fences_.raise(side, soon); }, &soon);
+    if (!raised) {
+      throw Error(ErrorKind::unavailable, "the lock was given back: the fence floor in " +
+                                              options_.layout.settings_table() +
+                                              " could not be raised. Try again; see doctor if this goes on");
+    }
+  }
+  return static_cast<std::int64_t>(number) * fence_step;
 }
 
 // --- missing rows ----------------------------------------------------------------------------------------
@@ -563,7 +583,7 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
   {
     const std::lock_guard guard(sessions_.mutex);
     held->local = *local;
-    held->fence = fence_of(at_server.reply);
+    held->fence = at_server.fence;
     for (Node& node : nodes_of(request.plan, recorded_.buckets)) {
       std::erase_if(held->nodes, [&](const Node& n) { return n.text == std::string(left_of_extend) + node.text; });
       add_node(held->nodes, std::move(node));
@@ -592,6 +612,7 @@ bool Store::extend_rows(Held& held, const std::vector<plan::Row>& rows, const sp
       if (answer != Answer::granted) break;
       if (std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
         held.confirmed = sent;
+        at_server.fence = fence_of(reply, *held.connection);
         return true;
       }
       if (!options_.layout.lazy || made > 3) throw not_provisioned(rows, reply);

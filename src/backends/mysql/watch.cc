@@ -42,10 +42,11 @@ std::string process_name() {
 
 }  // namespace
 
-Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, spi::Backend& queue)
+Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, Fences& fences, spi::Backend& queue)
     : options_(options),
       sessions_(sessions),
       pool_(pool),
+      fences_(fences),
       queue_(queue),
       process_(process_name()),
       host_(host_name()),
@@ -83,7 +84,7 @@ void Watch::run(const std::stop_token& end) {
     end_heartbeats();
     tend_idle();
     if (Clock::now() < side_again) continue;
-    for (const auto step : {&Watch::keep_the_book, &Watch::clear_old, &Watch::look_for_cycles}) {
+    for (const auto step : {&Watch::keep_the_book, &Watch::clear_old, &Watch::look_for_cycles, &Watch::raise_floor}) {
       (this->*step)();
       if (!side_failed_.exchange(false)) continue;
       side_again = Clock::now() + side_pause;
@@ -318,6 +319,11 @@ void Watch::clear_old() {
     side.query("COMMIT", soon);
     return !side.broken();
   });
+}
+
+void Watch::raise_floor() {
+  if (!fences_.due()) return;
+  aside([&](Connection& side, Vigil& soon) { return fences_.raise(side, soon); });
 }
 
 // A cycle that is seen twice is one. All members see the same, so all choose the same victim.

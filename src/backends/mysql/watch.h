@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "mysql/fences.h"
 #include "mysql/pool.h"
 #include "mysql/sessions.h"
 
@@ -19,7 +20,7 @@ namespace hierlock::mysql {
 class Watch {
  public:
   // `queue` knows the names of the owners.
-  Watch(const Options& options, Sessions& sessions, Pool& pool, spi::Backend& queue);
+  Watch(const Options& options, Sessions& sessions, Pool& pool, Fences& fences, spi::Backend& queue);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -58,12 +59,14 @@ class Watch {
   void tend_idle();
   void clear_old();
   void look_for_cycles();
+  void raise_floor();
   bool write(const std::vector<std::string>& statements);
   bool aside(const std::function<bool(Connection&, Vigil&)>& use);
 
   const Options& options_;
   Sessions& sessions_;
   Pool& pool_;
+  Fences& fences_;
   spi::Backend& queue_;
   const std::string process_;  // the beginning of its owners' names in the table
   std::string host_;
