@@ -52,22 +52,51 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   while (!idle_.empty()) {
     std::unique_ptr<Connection> connection = std::move(idle_.back().connection);
     idle_.pop_back();
-    if (!connection->hung_up()) return {std::move(connection), false, others};
+    if (fit(*connection) && !connection->hung_up()) return {std::move(connection), false, others};
     --open_;  // the server has closed it
   }
   ++open_;
   guard.unlock();
   try {
     Until soon(time_to_connect(request));
-    return {connect_(soon), true, others};
+    return {connect(soon), true, others};
   } catch (...) {
     put_back(nullptr, owner);
     throw;
   }
 }
 
+std::unique_ptr<Connection> Pool::connect(Vigil& vigil) {
+  try {
+    auto connection = connect_(vigil);
+    const std::lock_guard guard(mutex_);
+    server_ = connection->identity();
+    distrusted_ = false;
+    return connection;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::unsafe_topology) distrust();
+    throw;
+  }
+}
+
+void Pool::distrust() {
+  const std::lock_guard guard(mutex_);
+  distrusted_ = true;
+}
+
+std::string Pool::server() {
+  const std::lock_guard guard(mutex_);
+  return server_;
+}
+
+bool Pool::used_since(Clock::time_point then) {
+  const std::lock_guard guard(mutex_);
+  return used_ >= then || !had_.empty();
+}
+
 void Pool::add(std::unique_ptr<Connection> connection) {
   const std::lock_guard guard(mutex_);
+  server_ = connection->identity();
   const Clock::time_point now = Clock::now();
   idle_.push_back({std::move(connection), now, now});
   ++open_;
@@ -78,9 +107,9 @@ void Pool::put_back(std::unique_ptr<Connection> connection, std::uint64_t owner)
   {
     const std::lock_guard guard(mutex_);
     if (const auto had = had_.find(owner); had != had_.end() && --had->second == 0) had_.erase(had);
-    if (connection != nullptr) {
-      const Clock::time_point now = Clock::now();
-      idle_.push_back({std::move(connection), now, now});
+    used_ = Clock::now();
+    if (connection != nullptr && fit(*connection)) {
+      idle_.push_back({std::move(connection), used_, used_});
     } else {
       --open_;
     }
@@ -130,7 +159,7 @@ bool Pool::on_the_side(const std::function<bool(Connection&)>& use, Vigil* vigil
     try {
       if (side_ == nullptr || side_->broken() || side_->hung_up()) {
         Until soon(side_connect);
-        side_ = connect_(vigil != nullptr ? *vigil : soon);
+        side_ = connect(vigil != nullptr ? *vigil : soon);
       }
       if (use(*side_)) return true;
       side_.reset();

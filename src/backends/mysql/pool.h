@@ -40,6 +40,14 @@ class Pool {
     return had_.contains(owner);
   }
   std::size_t most() const noexcept { return most_; }
+  // All connections are to be to one server, the one that the newest went to, and that one must be fit for locks. Those
+  // of another, or of one that was found unfit (demoted to a replica), are not used again: whoever needs one connects
+  // anew, and is told.
+  void distrust();
+  std::string server();  // empty before the first connection
+  // Somebody has used a connection since.
+  bool used_since(Clock::time_point then);
+
   // One that is ready, of nobody yet.
   void add(std::unique_ptr<Connection> connection);
   // Back from its owner, to be used again unless it is broken.
@@ -61,6 +69,9 @@ class Pool {
   bool on_the_side(const std::function<bool(Connection&)>& use, Vigil* vigil = nullptr) noexcept;
 
  private:
+  std::unique_ptr<Connection> connect(Vigil& vigil);
+  bool fit(const Connection& connection) const { return !distrusted_ && connection.identity() == server_; }
+
   const std::size_t most_;
   const Connect connect_;
 
@@ -70,6 +81,9 @@ class Pool {
   std::size_t open_ = 0;                      // idle, tended or in use
   std::size_t tended_ = 0;                    // given out by take_quiet()
   std::map<std::uint64_t, std::size_t> had_;  // by owner
+  std::string server_;                        // Connection::identity()
+  bool distrusted_ = false;                   // no connection was made to it since
+  Clock::time_point used_{};
 
   std::mutex side_mutex_;
   std::unique_ptr<Connection> side_;

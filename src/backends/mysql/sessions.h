@@ -73,6 +73,7 @@ struct Held {
   std::int64_t fence = 0;
   std::vector<Node> nodes;
   const std::uint64_t session;
+  const std::string server;  // Connection::identity()
   const Clock::time_point since = Clock::now();
 
   TimedMutex talking;  // guards `connection`: a release or an extend against the heartbeat
@@ -83,7 +84,11 @@ struct Held {
   std::stop_source lost{std::nostopstate};  // guarded by Sessions::mutex
 
   Held(std::unique_ptr<Connection> c, std::int64_t sent)
-      : session(c->id()), connection(std::move(c)), socket(connection->socket()), confirmed(sent) {}
+      : session(c->id()),
+        server(c->identity()),
+        connection(std::move(c)),
+        socket(connection->socket()),
+        confirmed(sent) {}
   bool surely() const noexcept { return !gone.load() && now_with_suspend() < confirmed.load() + lease.count(); }
 };
 

@@ -20,7 +20,10 @@ using std::chrono::seconds;
 constexpr nanoseconds heartbeat_after = seconds(3);
 constexpr milliseconds look_interval{100}, idle_interval{500};
 constexpr seconds idle_kept{60};
-constexpr seconds say_alive_interval{3};
+constexpr seconds say_alive_interval{3}, look_at_server_interval{3};
+// A primary that becomes a replica goes on locking rows, but they exclude nobody on the new primary any more.
+constexpr std::string_view heartbeat = "SELECT CONNECTION_ID(), @@global.read_only",
+                           fit_for_locks = "SELECT @@global.read_only";
 // What is written down is less urgent than heartbeats, which the same thread sends: it may not hold them up for long,
 // nor often. And at the end nobody waits for it longer than a second (B6).
 constexpr seconds side_time{2}, side_pause{3};
@@ -30,6 +33,8 @@ std::string host_name() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
+
+bool is_off(const std::optional<std::string>& value) { return value == "0" || value == "OFF"; }
 
 // Of this Locker and no other, anywhere.
 std::string process_name() {
@@ -84,7 +89,8 @@ void Watch::run(const std::stop_token& end) {
     end_heartbeats();
     tend_idle();
     if (Clock::now() < side_again) continue;
-    for (const auto step : {&Watch::keep_the_book, &Watch::clear_old, &Watch::look_for_cycles, &Watch::raise_floor}) {
+    for (const auto step : {&Watch::keep_the_book, &Watch::clear_old, &Watch::look_for_cycles, &Watch::raise_floor,
+                            &Watch::look_at_server}) {
       (this->*step)();
       if (!side_failed_.exchange(false)) continue;
       side_again = Clock::now() + side_pause;
@@ -133,7 +139,7 @@ void Watch::begin_heartbeats(const AllHeld& all) {
     std::unique_lock talking(held->talking, std::try_to_lock);
     if (!talking || held->connection == nullptr) continue;  // being released or extended, or beating already
     const std::int64_t sent = now_with_suspend();
-    held->connection->begin("SELECT CONNECTION_ID()");
+    held->connection->begin(heartbeat);
     beating_.push_back({held, std::move(talking), sent});
   }
 }
@@ -147,7 +153,8 @@ void Watch::end_heartbeats() {
       held.connection->give_up();
     } else {
       const Reply reply = held.connection->reply();
-      if (reply.well() && !reply.rows.empty() && reply.rows[0].at(0) == std::to_string(held.session)) {
+      if (reply.well() && !reply.rows.empty() && reply.rows[0].at(0) == std::to_string(held.session) &&
+          is_off(reply.rows[0].at(1))) {
         held.confirmed = beat.sent;
       } else {
         held.connection->give_up();
@@ -169,8 +176,9 @@ void Watch::tend_idle() {
     const Clock::time_point now = Clock::now();
     if (answers && now - idle.used < idle_kept) {
       Until soon(milliseconds(500));
-      answers = idle.connection->query("DO 0", soon).well();
-      if (answers) {
+      const Reply reply = idle.connection->query(fit_for_locks, soon);
+      answers = reply.well();
+      if (answers && is_off(reply.rows.at(0).at(0))) {
         idle.spoken = now;
         pool_.put_idle(std::move(idle));
         continue;
@@ -179,6 +187,29 @@ void Watch::tend_idle() {
     idle.connection.reset();
     pool_.drop_idle();
   }
+}
+
+// Idle connections and those of locks that last are asked one by one. One that is used all the time never is: for it
+// the side connection, which is to the same server. And a lock on another server than the newest connection's is lost:
+// the primary is elsewhere now.
+void Watch::look_at_server() {
+  const std::string server = pool_.server();
+  for (const auto& held : sessions_.all_held()) {
+    if (!held->gone.load() && held->server != server) declare_lost(*held);
+  }
+  const Clock::time_point now = Clock::now();
+  if (now - looked_at_server_ < look_at_server_interval || !pool_.used_since(looked_at_server_)) return;
+  looked_at_server_ = now;
+  aside([&](Connection& side, Vigil& soon) {
+    const Reply reply = side.query(fit_for_locks, soon);
+    if (!reply.well()) return false;
+    if (is_off(reply.rows.at(0).at(0))) return true;
+    pool_.distrust();
+    for (const auto& held : sessions_.all_held()) {
+      if (held->server == side.identity()) declare_lost(*held);
+    }
+    return true;
+  });
 }
 
 // --- who holds and waits ----------------------------------------------------------------------------------

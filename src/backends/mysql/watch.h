@@ -57,6 +57,7 @@ class Watch {
   void begin_heartbeats(const AllHeld& all);
   void end_heartbeats();
   void tend_idle();
+  void look_at_server();
   void clear_old();
   void look_for_cycles();
   void raise_floor();
@@ -76,7 +77,7 @@ class Watch {
   std::mutex book_;                             // guards the next two
   std::vector<std::uint64_t> written_;          // what is in the table
   std::map<std::uint64_t, std::string> known_;  // and what as
-  Clock::time_point said_alive_{}, looked_for_old_{}, looked_for_cycles_{};
+  Clock::time_point said_alive_{}, looked_for_old_{}, looked_for_cycles_{}, looked_at_server_ = Clock::now();
   std::atomic<bool> anything_written_{false};
   std::atomic<bool> side_failed_{false};
   Ending ending_;
