@@ -10,6 +10,8 @@
 #include <future>
 #include <optional>
 
+#include <hierlock/operate.h>
+
 #include "on_server.h"
 #include "own_server.h"
 #include "relay.h"
@@ -404,6 +406,43 @@ TEST_P(Dying, a_lock_on_a_server_that_becomes_read_only_is_lost_and_the_next_is_
 }
 
 INSTANTIATE_TEST_SUITE_P(, Dying, testing::Values("mysql", "mariadb"), [](const auto& engine) { return engine.param; });
+
+// --- a server that rolls back too much ---------------------------------------------------------------------
+
+TEST(RollbackOnTimeout, takes_away_a_lock_whose_extend_waits_and_the_holder_is_told) {  // B4, H9
+  HIERLOCK_NEEDS_SERVER("MYSQL");
+  mysql::enable();
+  static const OwnServer own("mysql", "--with=innodb_rollback_on_timeout=ON", "undo");
+  ASSERT_FALSE(own.url().empty()) << "tools/servers cannot start another mysql";
+  const std::string url = own.url() + "?provision=lazy&table=undone";
+  Locker one = hierlock::open(url), two = hierlock::open(url);
+  bool found = false;
+  for (const Finding& finding : doctor(url)) {
+    if (finding.check != "rollback_on_timeout") continue;
+    found = true;
+    EXPECT_EQ(finding.verdict, Finding::Verdict::unsafe) << finding.text;
+  }
+  EXPECT_TRUE(found);
+  Lock held = one.acquire("u1"), mine = two.acquire("u2");
+  const Told told(mine);
+  // A deadline that passes before the server's own does not end the transaction.
+  EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { mine.extend("u1", {.timeout = 200ms}); }));
+  EXPECT_TRUE(mine.held());
+  EXPECT_FALSE(one.try_acquire("u2"));
+  const auto begin = Clock::now();
+  EXPECT_TRUE(fails_with(
+      ErrorKind::lost, [&] { mine.extend("u1", {.timeout = 20s}); }, "innodb_rollback_on_timeout"));
+  EXPECT_LT(Clock::now() - begin, 8s);
+  EXPECT_TRUE(told.moment().come());
+  EXPECT_FALSE(mine.held());
+  mine.release();
+  EXPECT_TRUE(one.acquire("u2", {.timeout = 5s}).held());
+  // Whoever only acquires asks again, with everything anew.
+  auto waits = std::async(std::launch::async, [&] { return error_of([&] { (void)two.acquire("u1"); }); });
+  EXPECT_EQ(waits.wait_for(4s), std::future_status::timeout);
+  held.release();
+  EXPECT_FALSE(waits.get());
+}
 
 // --- silence ---------------------------------------------------------------------------------------------
 
