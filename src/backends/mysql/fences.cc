@@ -17,7 +17,7 @@ std::uint64_t number(const std::optional<std::string>& text) {
 }  // namespace
 
 std::string server_number(bool mariadb) {
-  return mariadb ? "CRC32(CONCAT_WS('\n', @@hostname, @@port, @@datadir))" : "CRC32(@@server_uuid)";
+  return mariadb ? "CRC32(CONCAT_WS('\n', @@hostname, @@port, @@datadir, @@server_id))" : "CRC32(@@server_uuid)";
 }
 
 void Fences::check(Connection& connection, Vigil& vigil) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "mysql/resolve.h"
 #include "mysql/who.h"
 #include "plan/buckets.h"
 
@@ -70,6 +71,7 @@ std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given,
 }
 
 std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given, Vigil& vigil) {
+  await_name(options.address, vigil);
   auto connection = std::make_unique<Connection>(options.address, vigil);
   connection->ask(prepare_session(dialect_of(*connection)), vigil);
   refuse_unsafe(*connection, vigil);

@@ -32,6 +32,9 @@ using std::chrono::seconds;
 
 constexpr seconds longest_release{1};  // B6
 constexpr seconds connect_time{5};
+// How long somebody who does not want to wait waits for a server that says nothing. In an extend that costs the lock,
+// which is not certain any more by then.
+constexpr seconds longest_try{2}, longest_extending_try{8};
 
 constexpr unsigned lock_wait_timeout = 1205, deadlock = 1213, query_interrupted = 1317, lock_no_wait = 3572,
                    duplicate_key = 1062;
@@ -402,18 +405,19 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   std::shared_ptr<Pending> pending;
   std::unique_ptr<Pending, decltype(forget)> registered(nullptr, forget);
   LockVigil* watched = nullptr;
-  LockVigil vigil(pool_, connection, request, teller, waiting, [&] {
-    pending = std::make_shared<Pending>(watched->wake_descriptor());
-    pending->local = local;
-    pending->owner = owner;
-    pending->session = connection.id();
-    pending->nodes = nodes_of(request.plan, recorded_.buckets);
-    sessions_.add(pending);
-    registered.reset(pending.get());
-    watch_.start();
-    watch_.changed();
-    return pending.get();
-  });
+  LockVigil vigil(pool_, connection, request, teller, waiting,
+                  extended != nullptr ? longest_extending_try : longest_try, [&] {
+                    pending = std::make_shared<Pending>(watched->wake_descriptor());
+                    pending->local = local;
+                    pending->owner = owner;
+                    pending->session = connection.id();
+                    pending->nodes = nodes_of(request.plan, recorded_.buckets);
+                    sessions_.add(pending);
+                    registered.reset(pending.get());
+                    watch_.start();
+                    watch_.changed();
+                    return pending.get();
+                  });
   watched = &vigil;
   do {
     sent = now_with_suspend();
@@ -449,7 +453,7 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   }
   if (reply.well()) return Answer::granted;
   if (request.no_wait && (reply.code == lock_no_wait || reply.code == lock_wait_timeout)) return Answer::not_in_time;
-  if (connection.broken() && !fresh) return Answer::again;  // it was closed while nobody used it
+  if (connection.broken() && !fresh && !vigil.given_up()) return Answer::again;  // it was closed while nobody used it
   throw error_of(reply.code, reply.message, "lock " + spi::describe(request.plan.steps()));
 }
 

@@ -277,6 +277,12 @@ std::vector<Entry> Watch::own(bool queued) const {
 }
 
 std::vector<Entry> Watch::others() {
+  std::vector<Entry> entries = published();
+  std::erase_if(entries, [this](const Entry& entry) { return entry.owner.starts_with(process_); });
+  return entries;
+}
+
+std::vector<Entry> Watch::published() {
   std::vector<Entry> entries;
   aside([&](Connection& side, Vigil& soon) {
     const Reply reply = side.query(read_all(options_.layout.who_table()), soon);
@@ -284,7 +290,6 @@ std::vector<Entry> Watch::others() {
     if (reply.well()) entries = read_entries(reply);
     return !side.broken();
   });
-  std::erase_if(entries, [this](const Entry& entry) { return entry.owner.starts_with(process_); });
   return entries;
 }
 
@@ -357,7 +362,9 @@ void Watch::raise_floor() {
   aside([&](Connection& side, Vigil& soon) { return fences_.raise(side, soon); });
 }
 
-// A cycle that is seen twice is one. All members see the same, so all choose the same victim.
+// A cycle that is seen twice is one. All members see the same, so all choose the same victim: therefore our own entries
+// are looked at as they are written down, too, with the age that they have there. (It is a little less than the true
+// one, by the time that writing took.)
 void Watch::look_for_cycles() {
   const Clock::time_point now = Clock::now();
   if (now - looked_for_cycles_ < options_.publish_after / 4) return;
@@ -365,10 +372,18 @@ void Watch::look_for_cycles() {
   std::erase_if(waiting, [&](const auto& p) { return now - p->since < options_.publish_after || p->victim.load(); });
   if (waiting.empty()) return;
   looked_for_cycles_ = now;
-  std::vector<Entry> all = own(true);
-  const bool holds = std::any_of(all.begin(), all.end(), [](const Entry& entry) { return !entry.waits; });
+  std::vector<Entry> mine_now = own(true);
+  const bool holds = std::any_of(mine_now.begin(), mine_now.end(), [](const Entry& entry) { return !entry.waits; });
   if (!holds) return;  // whoever holds nothing is in nobody's way
-  for (Entry& entry : others()) all.push_back(std::move(entry));
+  std::vector<Entry> all = published();
+  const auto in = [](const std::vector<Entry>& entries, const Entry& one) {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const Entry& e) { return e.id() == one.id() && e.owner == one.owner; });
+  };
+  std::erase_if(all, [&](const Entry& e) { return e.owner.starts_with(process_) && !in(mine_now, e); });
+  for (Entry& entry : mine_now) {
+    if (!in(all, entry)) all.push_back(std::move(entry));
+  }
   for (const auto& pending : waiting) {
     const auto mine = std::find_if(all.begin(), all.end(), [&](const Entry& entry) {
       return entry.waits && entry.session == pending->session && entry.owner.starts_with(process_);

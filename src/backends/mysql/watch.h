@@ -42,6 +42,7 @@ class Watch {
   // it can be read.
   std::vector<Entry> own(bool queued = false) const;
   std::vector<Entry> others();
+  std::vector<Entry> published();  // by all
   const std::string& process() const noexcept { return process_; }
 
  private:
