@@ -75,7 +75,8 @@ class Lock {
 
   // Adds a target to this lock, or turns what it holds shared into exclusive; one release ends all. Afterwards fence()
   // is a new, higher number. The lock's owner asks, whatever options.owner says. On failure:
-  //   timeout, busy, cancelled, exhausted, invalid_argument: the lock holds what it held before
+  //   timeout, busy, cancelled, exhausted, invalid_argument: the lock holds what it held before. (On mysql: rows that
+  //   were reached stay locked at the server until the release: others may wait for them without need.)
   //   deadlock: the whole lock is released, held() is false
   void extend(const Target& target, const AcquireOptions& options = {});
 

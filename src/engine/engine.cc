@@ -376,7 +376,8 @@ spi::Grant Engine::at_once(const spi::Chain& chain) noexcept {
   return granted(c, chain.space, record, fence);
 }
 
-std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Request& request) {
+std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Request& request,
+                                         const std::function<bool()>* confirm) {
   check_table();
   const Index record = grant_record(grant);
   if (!held(grant)) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
@@ -388,10 +389,11 @@ std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Req
   attempt.extending = true;
   Context& c = context();
   attempt.lane = c.lane;
-  return run(c, attempt, request);
+  return run(c, attempt, request, confirm);
 }
 
-std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::Request& request) {
+std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::Request& request,
+                                      const std::function<bool()>* confirm) {
   bool begun = !attempt.extending;
   try {
     if (!request.note.empty() && !attempt.extending) table_.set_note(attempt.record, request.note);
@@ -409,6 +411,7 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
     } else if (progress == Progress::blocked || progress == Progress::late) {
       progress = wait(attempt, request);
     }
+    if (progress == Progress::granted && confirm != nullptr && !(*confirm)()) progress = Progress::blocked;
     if (progress == Progress::granted) {
       const std::int64_t fence = table_.finish(attempt);
       if (!table_.lost()) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,7 +29,10 @@ class Engine {
   // As spi::Backend says.
   std::optional<spi::Grant> acquire(const spi::Request& request);
   spi::Grant at_once(const spi::Chain& chain) noexcept;
-  std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request);
+  // With `confirm`: when all of the addition is held here, that is asked, and may take its time. False, or an
+  // exception: the grant is as it was.
+  std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request,
+                                   const std::function<bool()>* confirm = nullptr);
   void release(const spi::Grant& grant) noexcept;
   spi::Grant give(const spi::Grant& grant, spi::OwnerId to);
   bool held(const spi::Grant& grant) noexcept;
@@ -70,7 +74,8 @@ class Engine {
   Party party(Context& context, spi::OwnerId owner);
   void put_back(Index record) noexcept;
   void give_back(const spi::Grant& grant, std::uint32_t lane) noexcept;
-  std::optional<spi::Grant> run(Context& context, Attempt& attempt, const spi::Request& request);
+  std::optional<spi::Grant> run(Context& context, Attempt& attempt, const spi::Request& request,
+                                const std::function<bool()>* confirm = nullptr);
   Progress advance(Attempt& attempt, bool queue);
   Progress wait(Attempt& attempt, const spi::Request& request);
   void give_up(Attempt& attempt) noexcept;

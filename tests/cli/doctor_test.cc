@@ -4,16 +4,14 @@
 #include <cstdlib>
 #include <string>
 
+#include "../mysql/server.h"
 #include "tool.h"
 
 namespace tooltest {
 namespace {
 
 // The URL of a server, or nothing; its password may be in no output.
-std::string server() {
-  const char* const url = std::getenv("HIERLOCK_TEST_MYSQL");
-  return url == nullptr ? "" : url;
-}
+std::string server() { return hierlock::mysql_tests::server_url("MYSQL"); }
 std::string password_of(const std::string& url) {
   const std::size_t at = url.rfind('@'), colon = url.rfind(':', at);
   return url.substr(colon + 1, at - colon - 1);

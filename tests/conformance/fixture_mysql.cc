@@ -2,10 +2,9 @@
 // the environment (H10).
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include <hierlock/mysql.h>
 
+#include "../mysql/server.h"
 #include "backend.h"
 #include "process_party.h"
 
@@ -15,9 +14,9 @@ namespace {
 // Rows are made when they are first used, in a table of this process's own.
 class MysqlTable final : public Table {
  public:
-  MysqlTable(const char* variable, bool processes) : processes_(processes) {
+  MysqlTable(const char* server, bool processes) : processes_(processes) {
     mysql::enable();
-    url_ = std::string(std::getenv(variable)) + "?provision=lazy&connections=" + std::to_string(connections) +
+    url_ = mysql_tests::server_url(server) + "?provision=lazy&connections=" + std::to_string(connections) +
            "&publish_after=" + (processes ? "0" : "1000") + "&table=conformance_" + std::to_string(getpid());
   }
   Locker open(OpenOptions options) override { return hierlock::open(url_, std::move(options)); }
@@ -35,22 +34,23 @@ class MysqlTable final : public Table {
   std::string url_;
 };
 
-bool add(const char* name, const char* variable, bool processes) {
+bool add(const char* name, const char* server, bool processes) {
   return add_backend({.name = name,
-                      .make_table = [=] { return std::make_unique<MysqlTable>(variable, processes); },
+                      .make_table = [=] { return std::make_unique<MysqlTable>(server, processes); },
                       .names = false,
                       .slots = false,
-                      .missing = [variable]() -> std::string {
-                        if (std::getenv(variable) != nullptr) return {};
-                        return std::string(variable) + " names no server: eval \"$(tools/servers env)\"";
+                      .missing = [server]() -> std::string {
+                        if (!mysql_tests::server_url(server).empty()) return {};
+                        return "HIERLOCK_TEST_" + std::string(server) +
+                               " names no server: eval \"$(tools/servers env)\"";
                       }});
 }
 
-[[maybe_unused]] const bool mysql = add("mysql", "HIERLOCK_TEST_MYSQL", false);
-[[maybe_unused]] const bool mariadb = add("mariadb", "HIERLOCK_TEST_MARIADB", false);
+[[maybe_unused]] const bool mysql = add("mysql", "MYSQL", false);
+[[maybe_unused]] const bool mariadb = add("mariadb", "MARIADB", false);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they would see what they see above, at length
-[[maybe_unused]] const bool mysql_processes = add("mysql_processes", "HIERLOCK_TEST_MYSQL", true);
-[[maybe_unused]] const bool mariadb_processes = add("mariadb_processes", "HIERLOCK_TEST_MARIADB", true);
+[[maybe_unused]] const bool mysql_processes = add("mysql_processes", "MYSQL", true);
+[[maybe_unused]] const bool mariadb_processes = add("mariadb_processes", "MARIADB", true);
 #endif
 
 }  // namespace

@@ -171,6 +171,56 @@ TEST_P(Connections, an_owner_that_has_one_does_not_wait_for_another) {
   EXPECT_TRUE(locker.acquire("u3").held());
 }
 
+// Who waits for a connection has its place in the local queue already: it must not be waited for there by somebody
+// whose connection it waits for.
+TEST_P(Connections, who_waits_for_one_is_in_nobodys_way_for_long) {  // B11
+  Locker locker = open("connections=2");
+  locker.acquire("u3").release();  // making its row would take a connection, too
+  Lock first = locker.acquire("u1"), second = locker.acquire("u2");
+  auto third = std::async(std::launch::async, [&] { return error_of([&] { (void)locker.acquire("u3"); }); });
+  // It is in the local queue.
+  const auto queued = [&] {
+    std::optional<Lock> lock;
+    return !error_of([&] { lock = locker.try_acquire("u3"); }) && !lock;
+  };
+  ASSERT_TRUE(eventually(queued));
+  auto begin = Clock::now();
+  EXPECT_TRUE(fails_with(ErrorKind::exhausted, [&] { (void)locker.acquire("u3", {.timeout = 20s}); }));
+  EXPECT_LT(Clock::now() - begin, 5s);
+  ASSERT_TRUE(eventually(queued));
+  begin = Clock::now();
+  std::optional<Error> error = error_of([&] { first.extend("u3", {.timeout = 20s}); });
+  EXPECT_FALSE(error) << error->what();
+  EXPECT_LT(Clock::now() - begin, 5s);
+  EXPECT_EQ(third.wait_for(0s), std::future_status::timeout);
+  first.release();
+  error = third.get();
+  EXPECT_FALSE(error) << error->what();
+  EXPECT_TRUE(second.held());
+}
+
+TEST_P(Connections, waits_for_one_are_told) {  // B7
+  std::atomic<int> waits = 0;
+  std::string blocked_by;
+  std::mutex mutex;
+  Locker locker = open("connections=1", {.on_event = [&](const Event& event) {
+                         if (event.kind != Event::Kind::wait_begins) return;
+                         const std::lock_guard guard(mutex);
+                         blocked_by = event.blocked_by;
+                         ++waits;
+                       }});
+  std::optional<Lock> first = locker.acquire("u1");
+  auto second = std::async(std::launch::async, [&] { return error_of([&] { (void)locker.acquire("u2"); }); });
+  EXPECT_TRUE(eventually([&] { return waits > 0; }));
+  {
+    const std::lock_guard guard(mutex);
+    EXPECT_NE(blocked_by.find("connection"), std::string::npos) << blocked_by;
+  }
+  first.reset();
+  EXPECT_FALSE(second.get());
+  EXPECT_EQ(locker.stats().total().waits, 1u);
+}
+
 TEST_P(Connections, many_threads_share_few_and_all_get_their_turn) {
   Locker locker = open("connections=2");
   std::atomic<int> inside = 0, done = 0;

@@ -1,10 +1,14 @@
 // What goes wrong is told apart, says what to do, and leaves nothing locked.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <fstream>
 #include <future>
 
 #include "on_server.h"
@@ -76,6 +80,83 @@ TEST_P(Errors, a_server_that_does_not_answer_is_unavailable_in_bounded_time) {
     EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)hierlock::open(url(at_port(silent.number), how)); }));
     EXPECT_LT(Clock::now() - begin, 8s) << how;
   }
+}
+
+TEST_P(Errors, who_does_not_want_to_wait_does_not_wait_for_a_server_that_falls_silent) {  // H2
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(url(at_port(relay.port()), "tls=off"));
+  locker.acquire("u1").release();
+  relay.pause();
+  auto begin = Clock::now();
+  EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)locker.try_acquire("u1"); }));
+  EXPECT_LT(Clock::now() - begin, 3s) << "2 s on a connection that is there";
+  begin = Clock::now();
+  EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)locker.try_acquire("u1"); }));
+  EXPECT_LT(Clock::now() - begin, 6s) << "5 s if one has to be made";
+  relay.cut();
+  relay.resume();
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { EXPECT_TRUE(locker.try_acquire("u1")); }); }));
+}
+
+TEST_P(Errors, a_deadline_is_kept_within_seconds_when_the_server_falls_silent) {  // H2
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(url(at_port(relay.port()), "tls=off"));
+  locker.acquire("u1").release();
+  relay.pause();
+  const auto begin = Clock::now();
+  (void)error_of([&] { EXPECT_FALSE(locker.try_acquire("u1", 100ms)); });
+  EXPECT_LT(Clock::now() - begin, 5s) << "4 s late at most: it cannot know that the server will not answer the KILL";
+  relay.cut();
+}
+
+TEST_P(Errors, an_extend_that_does_not_want_to_wait_knows_by_then_that_its_lock_is_not_certain) {  // B4
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(url(at_port(relay.port()), "tls=off"));
+  Lock lock = locker.acquire("u1");
+  relay.pause();
+  const auto begin = Clock::now();
+  const std::optional<Error> error = error_of([&] { lock.extend("u2", {.timeout = 0s}); });
+  EXPECT_LT(Clock::now() - begin, 10s);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::unavailable) << error->what();
+  EXPECT_FALSE(lock.held());
+  relay.cut();
+}
+
+// In a place of its own where the name server is there and never answers.
+TEST(Names, that_nobody_resolves_are_unavailable_in_bounded_time) {  // H2
+  if (geteuid() != 0) GTEST_SKIP() << "only root may make such a place";
+  if (std::system("ip -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no ip: install iproute2";
+  const std::string file = testing::TempDir() + "resolv." + std::to_string(getpid());
+  std::ofstream(file) << "nameserver 127.0.0.1\noptions timeout:20 attempts:1\n";
+  enum { in_time, late, wrong, not_allowed };
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto run = [](const std::string& command) { return std::system(command.c_str()) == 0; };
+    if (unshare(CLONE_NEWNS | CLONE_NEWNET) != 0 || !run("ip link set lo up && mount --make-rprivate / && "
+                                                         "mount --bind '" +
+                                                         file + "' /etc/resolv.conf")) {
+      _exit(not_allowed);
+    }
+    const int silent = socket(AF_INET, SOCK_DGRAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(53);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(silent, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) _exit(not_allowed);
+    mysql::enable();
+    const auto begin = Clock::now();
+    const std::optional<Error> error =
+        error_of([] { (void)hierlock::open("mysql://app:secret@db.example/shop?tls=off"); });
+    if (!error || error->kind() != ErrorKind::unavailable) _exit(wrong);
+    _exit(Clock::now() - begin < 7s ? in_time : late);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  std::remove(file.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == not_allowed) GTEST_SKIP() << "namespaces are not allowed";
+  EXPECT_EQ(WEXITSTATUS(status), in_time);
 }
 
 TEST_P(Errors, tables_that_are_not_there_are_not_provisioned) {  // H6

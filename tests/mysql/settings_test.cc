@@ -66,6 +66,72 @@ TEST_P(Settings, the_floor_rises_to_the_server_and_never_falls) {  // B3
   EXPECT_GE(floor(), first);
 }
 
+// What a failover brings: the floor was recorded by one server, and is read on another.
+TEST_P(Settings, on_another_server_what_may_have_been_given_out_above_the_floor_counts) {  // B3, H17
+  (void)open();
+  const std::string now = "(UUID_SHORT() & ((1 << 56) - 1))", slack = "(1 << 24)";
+  const std::string mine = plain().one("SELECT fence_server FROM " + settings());
+  const auto record = [&](const std::string& floor, const std::string& server) {
+    plain().ask("UPDATE " + settings() + " SET fence_floor=" + floor + ", fence_server=" + server);
+  };
+  record(now + " - (1 << 20)", mine);
+  EXPECT_FALSE(error_of([&] { (void)open(); })) << "its own floor is exact";
+  record(now + " - (1 << 20)", "12345");
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unsafe_topology, [&] { (void)open(); }, "UUID_SHORT()"));
+  record(now + " - " + slack + " - 100", "12345");
+  EXPECT_FALSE(error_of([&] { (void)open(); })) << "far enough above it";
+  EXPECT_EQ(plain().one("SELECT fence_server FROM " + settings()), mine) << "and now it is this one's";
+  EXPECT_EQ(plain().one("SELECT fence_floor > " + now + " - (1 << 20) FROM " + settings()), "1");
+}
+
+TEST_P(Settings, the_floor_follows_the_numbers_of_a_locker_that_stays_open) {  // B3
+  Locker locker = open();
+  const auto floor = [&] { return std::stoll(plain().one("SELECT fence_floor FROM " + settings())); };
+  const std::int64_t first = floor();
+  constexpr std::int64_t slack = 1 << 24;
+  plain().ask("DO BENCHMARK(10000000, UUID_SHORT())");  // others on the server use it, too
+  const std::int64_t second = locker.acquire("u1").fence() / 128;
+  EXPECT_GT(second, first + slack / 2);
+  EXPECT_TRUE(eventually([&] { return floor() > first + slack / 2; })) << "the watch has raised it";
+  plain().ask("DO BENCHMARK(18000000, UUID_SHORT())");
+  Lock lock = locker.acquire("u1");
+  EXPECT_LE(lock.fence() / 128, floor() + slack) << "at no moment farther ahead";
+  const std::int64_t third = floor();
+  plain().ask("DO BENCHMARK(18000000, UUID_SHORT())");
+  lock.extend("u2", {.timeout = 5s});
+  EXPECT_LE(lock.fence() / 128, floor() + slack);
+  EXPECT_GT(floor(), third);
+}
+
+TEST_P(Settings, a_new_connection_of_a_locker_is_held_against_the_newest_floor) {  // B3, H17
+  const Server mine = make_user("ALL", server().database + ".*");
+  Locker locker = hierlock::open(url(mine));
+  locker.acquire("u1").release();
+  plain().ask("UPDATE " + settings() + " SET fence_floor=(UUID_SHORT() & ((1 << 56) - 1)), fence_server=12345");
+  for (const auto& row : plain().ask("SELECT ID FROM information_schema.processlist WHERE USER='" + mine.user + "'")) {
+    (void)plain().code_of("KILL " + row.at(0));
+  }
+  EXPECT_TRUE(eventually([&] {
+    const std::optional<Error> error = error_of([&] { (void)locker.acquire("u1", {.timeout = 5s}); });
+    return error && error->kind() == ErrorKind::unsafe_topology;
+  }));
+}
+
+TEST_P(Settings, a_floor_that_cannot_be_raised_is_told) {  // B3
+  (void)open();
+  open().acquire("u1").release();
+  const std::string on = server().database + ".`" + table();
+  const Server reader = make_user("SELECT, UPDATE", on + "`");
+  plain().ask("GRANT SELECT ON " + on + "_settings` TO '" + reader.user + "'@'%'");
+  Locker locker = hierlock::open(reader.url("table=" + table()));
+  EXPECT_TRUE(locker.acquire("u1").held());
+  plain().ask("DO BENCHMARK(18000000, UUID_SHORT())");
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unavailable, [&] { (void)locker.acquire("u1"); }, "fence floor"));
+  EXPECT_TRUE(locked().empty());
+}
+
 TEST_P(Settings, fences_rise_over_lockers_and_levels) {  // B3
   Locker one = open(), two = open();
   std::int64_t last = 0;

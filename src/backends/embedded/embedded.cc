@@ -117,7 +117,7 @@ class LossWatch {
   std::jthread thread_;  // last: it ends before what it uses
 };
 
-class Embedded final : public spi::Backend {
+class Embedded final : public Queue {
  public:
   template <class Where>
   Embedded(std::string url, const Where& where, Owners owners)
@@ -143,6 +143,10 @@ class Embedded final : public spi::Backend {
   std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request) override {
     const auto extended = losses_.while_it_changes(grant, [&] { return engine_.extend(grant, request); });
     return extended;
+  }
+  std::optional<spi::Grant> extend_if(const spi::Grant& grant, const spi::Request& request,
+                                      const std::function<bool()>& confirm) override {
+    return losses_.while_it_changes(grant, [&] { return engine_.extend(grant, request, &confirm); });
   }
   void release(const spi::Grant& grant) noexcept override {
     losses_.forget(grant);
@@ -321,6 +325,10 @@ std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners) {
     locks = number(name, value, most_locks);
   }
   return std::make_unique<Embedded>(url.safe_text(), engine::Capacity::for_locks(locks), owners);
+}
+
+std::unique_ptr<Queue> open_queue(Owners owners) {
+  return std::make_unique<Embedded>("memory:", engine::Capacity::for_locks(default_locks), owners);
 }
 
 std::unique_ptr<spi::Backend> open_shm(const spi::Url& url, Owners owners, bool create) {

@@ -408,7 +408,9 @@ Finding fence_floor(const Seen& seen) {
   }
   if (!has_rows(seen.settings)) return good("fence_floor", "none recorded yet");
   const std::uint64_t floor = number(seen.settings.rows.front().at(3));
-  if (now >= floor) return good("fence_floor", "this server's numbers are above it");
+  const auto& recorded = seen.settings.rows.front();
+  const bool same = floor == 0 || recorded.size() < 6 || recorded.at(4) == recorded.at(5);
+  if (above_floor(now, floor, same)) return good("fence_floor", "this server's numbers are above it");
   return bad("fence_floor", Verdict::unsafe,
              "this server's numbers are below those given out before: it was started earlier than the server they came "
              "from, or its clock was set back",
@@ -501,8 +503,10 @@ void look_at_clock(Connection& connection, Seen& seen) {
 // Each asks in a form that finds no row, and so locks and changes none.
 void look_at_tables(Connection& connection, const Options& options, Seen& seen) {
   const std::string table = "`" + options.layout.table + "`", recorded = "`" + options.layout.settings_table() + "`";
-  seen.settings = ask(connection, "SELECT format, buckets, levels, fence_floor FROM " + recorded + " WHERE id=1");
-  seen.raise_floor = ask(connection, "UPDATE " + recorded + " SET fence_floor=fence_floor WHERE id=-1");
+  seen.settings = ask(connection, "SELECT format, buckets, levels, fence_floor, fence_server, " +
+                                      server_number(connection.mariadb()) + " FROM " + recorded + " WHERE id=1");
+  seen.raise_floor =
+      ask(connection, "UPDATE " + recorded + " SET fence_floor=fence_floor, fence_server=fence_server WHERE id=-1");
   seen.lock = ask(connection, "SELECT level FROM " + table + " WHERE level=0 AND bucket=-1 FOR UPDATE");
   seen.make_row = ask(connection, "INSERT INTO " + table + " (level, bucket) SELECT 0, 0 FROM DUAL WHERE 1=0");
   const std::string who = "`" + options.layout.who_table() + "`";

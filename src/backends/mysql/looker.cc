@@ -73,6 +73,7 @@ Snapshot Looker::snapshot(std::uint32_t buckets) {
     for (const auto& one : all_held) held.emplace(one->local.id, Known{one->session, one->owner, one->fence});
   }
   std::map<std::uint64_t, std::uint64_t> owners;  // the numbers that the local queue has, by lock
+  std::map<std::uint64_t, Snapshot::Party> parties;
   for (Snapshot::Waiter& waiter : result.waiters) waiter.who.host = watch_.host();
   std::erase_if(result.holders, [&](Snapshot::Holder& holder) {
     owners.emplace(holder.lock, holder.who.owner);
@@ -81,9 +82,21 @@ Snapshot Looker::snapshot(std::uint32_t buckets) {
     holder.fence = found->second.fence;
     holder.who.host = watch_.host();
     holder.who.session = found->second.session;
+    parties.emplace(holder.lock, holder.who);
     if (holder.mode == Mode::IS || holder.mode == Mode::IX) holder.mode = Mode::S;  // rows have no intentions
     return false;
   });
+
+  // Rows that a given-up extend had reached are locked at the server, although nothing in the local queue says so.
+  for (const auto& one : all_held) {
+    const std::lock_guard guard(sessions_.mutex);
+    const auto party = parties.find(one->local.id);
+    for (const Node& node : one->nodes) {
+      if (party == parties.end() || !node.text.starts_with(left_of_extend)) continue;
+      result.holders.push_back({party->second, node.text, node.row.mode, false, one->local.id, one->fence,
+                                Clock::now() - one->since});
+    }
+  }
 
   looked.own = watch_.own();
   const auto know = [&](std::uint64_t owner, std::uint64_t lock) {

@@ -11,6 +11,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr seconds longest_connect{5}, side_connect{1};
+constexpr milliseconds longest_wait{50};
 // Even if the deadline is nearer: a connection that is given up half-way would be begun anew each time.
 constexpr milliseconds shortest_connect{500};
 
@@ -40,34 +41,62 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   }
   const std::stop_token never;
   const std::stop_token& cancel = request.cancel != nullptr ? *request.cancel : never;
-  while (!can()) {
-    if (request.deadline) {
-      if (!freed_.wait_until(guard, cancel, *request.deadline, can) && !cancel.stop_requested()) return {};
-    } else {
-      freed_.wait(guard, cancel, can);
-    }
+  if (!can()) {
+    Clock::time_point end = Clock::now() + longest_wait;
+    if (request.deadline) end = std::min(end, *request.deadline);
+    const bool freed = freed_.wait_until(guard, cancel, end, can);
     if (cancel.stop_requested()) throw Error(ErrorKind::cancelled, "waiting for a connection was cancelled");
+    if (!freed) return {.full = !request.deadline || end < *request.deadline};
   }
-  ++had_[owner];
+  const bool others = ++had_[owner] > 1;
   while (!idle_.empty()) {
     std::unique_ptr<Connection> connection = std::move(idle_.back().connection);
     idle_.pop_back();
-    if (!connection->hung_up()) return {std::move(connection), false};
+    if (fit(*connection) && !connection->hung_up()) return {std::move(connection), false, others};
     --open_;  // the server has closed it
   }
   ++open_;
   guard.unlock();
   try {
     Until soon(time_to_connect(request));
-    return {connect_(soon), true};
+    return {connect(soon), true, others};
   } catch (...) {
     put_back(nullptr, owner);
     throw;
   }
 }
 
+std::unique_ptr<Connection> Pool::connect(Vigil& vigil) {
+  try {
+    auto connection = connect_(vigil);
+    const std::lock_guard guard(mutex_);
+    server_ = connection->identity();
+    distrusted_ = false;
+    return connection;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::unsafe_topology) distrust();
+    throw;
+  }
+}
+
+void Pool::distrust() {
+  const std::lock_guard guard(mutex_);
+  distrusted_ = true;
+}
+
+std::string Pool::server() {
+  const std::lock_guard guard(mutex_);
+  return server_;
+}
+
+bool Pool::used_since(Clock::time_point then) {
+  const std::lock_guard guard(mutex_);
+  return used_ >= then || !had_.empty();
+}
+
 void Pool::add(std::unique_ptr<Connection> connection) {
   const std::lock_guard guard(mutex_);
+  server_ = connection->identity();
   const Clock::time_point now = Clock::now();
   idle_.push_back({std::move(connection), now, now});
   ++open_;
@@ -78,9 +107,9 @@ void Pool::put_back(std::unique_ptr<Connection> connection, std::uint64_t owner)
   {
     const std::lock_guard guard(mutex_);
     if (const auto had = had_.find(owner); had != had_.end() && --had->second == 0) had_.erase(had);
-    if (connection != nullptr) {
-      const Clock::time_point now = Clock::now();
-      idle_.push_back({std::move(connection), now, now});
+    used_ = Clock::now();
+    if (connection != nullptr && fit(*connection)) {
+      idle_.push_back({std::move(connection), used_, used_});
     } else {
       --open_;
     }
@@ -130,7 +159,7 @@ bool Pool::on_the_side(const std::function<bool(Connection&)>& use, Vigil* vigil
     try {
       if (side_ == nullptr || side_->broken() || side_->hung_up()) {
         Until soon(side_connect);
-        side_ = connect_(vigil != nullptr ? *vigil : soon);
+        side_ = connect(vigil != nullptr ? *vigil : soon);
       }
       if (use(*side_)) return true;
       side_.reset();

@@ -23,11 +23,31 @@ class Pool {
 
   struct Taken {
     std::unique_ptr<Connection> connection;
-    bool fresh = false;  // connected just now: nobody else has closed it meanwhile
+    bool fresh = false;   // connected just now: nobody else has closed it meanwhile
+    bool others = false;  // this is not the only one that the owner has
+    bool full = false;    // there was none for a while, and the deadline has not passed
   };
-  // One for `owner`, waiting for it as the request says. No connection: the deadline passed. An owner that has one
-  // already does not wait for another, because it might wait for itself: `exhausted`.
+  // One for `owner`, waiting for it as the request says, but only for a while. An owner that has one already does not
+  // wait for another, because it might wait for itself: `exhausted`.
+  //
+  // Whoever asks has its place in the local queue, and those who stand behind it there may be those who have the
+  // connections: a cycle that neither the queue nor the server sees. So nobody waits here for long with that place in
+  // hand: who finds it `full` gives its place back, lets those behind it pass, and queues again. Then every wait for a
+  // connection that keeps somebody else waiting ends by itself, and no cycle goes through the pool.
   Taken take(std::uint64_t owner, const spi::Request& request);
+  bool has(std::uint64_t owner) {
+    const std::lock_guard guard(mutex_);
+    return had_.contains(owner);
+  }
+  std::size_t most() const noexcept { return most_; }
+  // All connections are to be to one server, the one that the newest went to, and that one must be fit for locks. Those
+  // of another, or of one that was found unfit (demoted to a replica), are not used again: whoever needs one connects
+  // anew, and is told.
+  void distrust();
+  std::string server();  // empty before the first connection
+  // Somebody has used a connection since.
+  bool used_since(Clock::time_point then);
+
   // One that is ready, of nobody yet.
   void add(std::unique_ptr<Connection> connection);
   // Back from its owner, to be used again unless it is broken.
@@ -49,6 +69,9 @@ class Pool {
   bool on_the_side(const std::function<bool(Connection&)>& use, Vigil* vigil = nullptr) noexcept;
 
  private:
+  std::unique_ptr<Connection> connect(Vigil& vigil);
+  bool fit(const Connection& connection) const { return !distrusted_ && connection.identity() == server_; }
+
   const std::size_t most_;
   const Connect connect_;
 
@@ -58,6 +81,9 @@ class Pool {
   std::size_t open_ = 0;                      // idle, tended or in use
   std::size_t tended_ = 0;                    // given out by take_quiet()
   std::map<std::uint64_t, std::size_t> had_;  // by owner
+  std::string server_;                        // Connection::identity()
+  bool distrusted_ = false;                   // no connection was made to it since
+  Clock::time_point used_{};
 
   std::mutex side_mutex_;
   std::unique_ptr<Connection> side_;

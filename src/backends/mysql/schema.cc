@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "mysql/resolve.h"
 #include "mysql/who.h"
 #include "plan/buckets.h"
 
@@ -51,14 +52,6 @@ void refuse_unsafe(Connection& connection, Vigil& vigil) {
   }
 }
 
-void check_floor(std::uint64_t minted, std::uint64_t floor) {
-  if ((minted & fence_mask) >= floor) return;
-  throw Error(ErrorKind::unsafe_topology,
-              "this server's UUID_SHORT() is below the numbers that were given out before: it was started earlier than "
-              "the server they came from, or its clock was set back. Fences would fall; restart this server with its "
-              "clock set right");
-}
-
 // UUID_SHORT() counts from the second that the server was started in. One that is started again within that second
 // would count anew from the same number: so nothing is minted before it is over.
 void outlast_first_second(Connection& connection, Vigil& vigil) {
@@ -72,12 +65,13 @@ void outlast_first_second(Connection& connection, Vigil& vigil) {
 
 }  // namespace
 
-std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_floor, Clock::duration time) {
+std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given, Clock::duration time) {
   Until vigil(time);
-  return connect(options, fence_floor, vigil);
+  return connect(options, given, vigil);
 }
 
-std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_floor, Vigil& vigil) {
+std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given, Vigil& vigil) {
+  await_name(options.address, vigil);
   auto connection = std::make_unique<Connection>(options.address, vigil);
   connection->ask(prepare_session(dialect_of(*connection)), vigil);
   refuse_unsafe(*connection, vigil);
@@ -91,7 +85,10 @@ std::unique_ptr<Connection> connect(const Options& options, std::uint64_t fence_
                 "the server's number for this session is not the one it logged in with: a proxy is in between that "
                 "mixes sessions. Connect to the server itself");
   }
-  check_floor(number(now.rows.at(0).at(1)), fence_floor);
+  if ((number(now.rows.at(0).at(1)) & fence_mask) < given) {
+    throw Error(ErrorKind::unsafe_topology,
+                "this server's UUID_SHORT() is below the numbers that were given out before: fences would fall");
+  }
   connection->set_identity(now.rows.at(0).at(2).value_or(""));
   connection->ask("ROLLBACK", vigil);
   return connection;
@@ -102,17 +99,17 @@ void make_tables(Connection& connection, const Layout& layout, Vigil& vigil) {
   connection.ask(make_settings_table(layout.settings_table()), vigil);
   connection.ask(make_who_table(layout.who_table()), vigil);
   connection.ask("INSERT IGNORE INTO `" + layout.settings_table() +
-                     "` (id, format, buckets, levels, fence_floor) VALUES (1, " + std::to_string(layout_format) + ", " +
+                     "` (id, format, buckets, levels, fence_floor, fence_server) VALUES (1, " +
+                     std::to_string(layout_format) + ", " +
                      std::to_string(layout.buckets.value_or(plan::default_buckets)) + ", " +
-                     std::to_string(layout.levels.value_or(default_levels)) + ", 0)",
+                     std::to_string(layout.levels.value_or(default_levels)) + ", 0, 0)",
                  vigil);
   connection.ask("COMMIT", vigil);
 }
 
 Recorded read_or_make(Connection& connection, const Options& options, Vigil& vigil) {
   const Layout& layout = options.layout;
-  const std::string read =
-      "SELECT format, buckets, levels, fence_floor FROM `" + layout.settings_table() + "` WHERE id=1";
+  const std::string read = "SELECT format, buckets, levels FROM `" + layout.settings_table() + "` WHERE id=1";
   Reply reply = connection.query(read, vigil);
   if ((reply.code == no_such_table || (reply.well() && reply.rows.empty())) && layout.lazy) {
     make_tables(connection, layout, vigil);
@@ -131,8 +128,7 @@ Recorded read_or_make(Connection& connection, const Options& options, Vigil& vig
                                              ", this library knows " + std::to_string(layout_format) +
                                              ": use the same version everywhere");
   }
-  const Recorded recorded{static_cast<std::uint32_t>(number(row.at(1))), static_cast<unsigned>(number(row.at(2))),
-                          number(row.at(3))};
+  const Recorded recorded{static_cast<std::uint32_t>(number(row.at(1))), static_cast<unsigned>(number(row.at(2)))};
   const auto disagree = [&](const std::string& what, std::uint64_t asked, std::uint64_t there) {
     throw Error(ErrorKind::incompatible, what + "=" + std::to_string(asked) +
                                              " was asked for, the database has recorded " + std::to_string(there) +
@@ -146,14 +142,6 @@ Recorded read_or_make(Connection& connection, const Options& options, Vigil& vig
   }
   if (layout.buckets && *layout.buckets != recorded.buckets) disagree("buckets", *layout.buckets, recorded.buckets);
   if (layout.levels && *layout.levels != recorded.levels) disagree("levels", *layout.levels, recorded.levels);
-  // The floor rises when the server was restarted or is another: its numbers begin with the second it was started in.
-  const std::uint64_t now = number(connection.ask("SELECT UUID_SHORT()", vigil).rows.at(0).at(0)) & fence_mask;
-  check_floor(now, recorded.fence_floor);
-  if (now >> 24 != recorded.fence_floor >> 24) {
-    connection.ask("UPDATE `" + layout.settings_table() + "` SET fence_floor=GREATEST(fence_floor, " +
-                       std::to_string(now) + ") WHERE id=1",
-                   vigil);
-  }
   connection.ask("COMMIT", vigil);
   return recorded;
 }

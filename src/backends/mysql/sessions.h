@@ -11,6 +11,7 @@
 #include <ctime>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <unordered_map>
@@ -72,6 +73,7 @@ struct Held {
   std::int64_t fence = 0;
   std::vector<Node> nodes;
   const std::uint64_t session;
+  const std::string server;  // Connection::identity()
   const Clock::time_point since = Clock::now();
 
   TimedMutex talking;  // guards `connection`: a release or an extend against the heartbeat
@@ -82,25 +84,42 @@ struct Held {
   std::stop_source lost{std::nostopstate};  // guarded by Sessions::mutex
 
   Held(std::unique_ptr<Connection> c, std::int64_t sent)
-      : session(c->id()), connection(std::move(c)), socket(connection->socket()), confirmed(sent) {}
+      : session(c->id()),
+        server(c->identity()),
+        connection(std::move(c)),
+        socket(connection->socket()),
+        confirmed(sent) {}
   bool surely() const noexcept { return !gone.load() && now_with_suspend() < confirmed.load() + lease.count(); }
 };
 
-// A request that the server has not answered for a while.
+// A request that the server has not answered for a while, or one that waits in the local queue while its owner holds
+// something.
 struct Pending {
   spi::Grant local;
-  std::uint64_t owner = 0, session = 0;
+  std::uint64_t owner = 0, session = 0;  // the latter as who.h says
+  std::string owner_name;                // of one without a local grant
   std::vector<Node> nodes;
   const Clock::time_point since = Clock::now();
   // Written to when it is chosen as the victim of a deadlock. Its own: the one who chooses may be late, and the number
   // of a descriptor that was closed is somebody else's soon.
-  const int wake;
+  const int wake = -1;
+  std::stop_source stop{std::nostopstate};  // in the local queue that, instead
   explicit Pending(int descriptor) : wake(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {}
+  explicit Pending(std::stop_source source) : stop(std::move(source)) {}
   ~Pending() {
     if (wake >= 0) close(wake);
   }
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
+
+  void choose(std::string why) {
+    cycle = std::move(why);
+    victim = true;
+    stop.request_stop();
+    const std::uint64_t one = 1;
+    if (wake >= 0) [[maybe_unused]]
+      const ssize_t written = write(wake, &one, sizeof one);
+  }
 
   std::atomic<bool> victim{false};
   std::string cycle;       // set before `victim`
@@ -140,6 +159,26 @@ class Sessions {
     all.reserve(held_.size());
     for (const auto& [id, held] : held_) all.push_back(held);
     return all;
+  }
+  // The first thing that an owner holds, on another session than `except`, in the way of one of these nodes.
+  struct Collision {
+    std::string held;
+    const Node* wanted;
+  };
+  std::optional<Collision> collision(std::uint64_t owner, const Held* except, const std::vector<Node>& wanted) const {
+    const std::lock_guard guard(mutex);
+    for (const auto& [id, held] : held_) {
+      if (held->owner != owner || held.get() == except || held->gone.load()) continue;
+      for (const Node& has : held->nodes) {
+        for (const Node& node : wanted) {
+          if (has.row.level == node.row.level && has.row.bucket == node.row.bucket &&
+              (has.row.mode == Mode::X || node.row.mode == Mode::X)) {
+            return Collision{has.text, &node};
+          }
+        }
+      }
+    }
+    return std::nullopt;
   }
   bool empty() const noexcept {
     const std::lock_guard guard(mutex);

@@ -38,7 +38,7 @@ std::string make_bucket_table(std::string_view table) {
 std::string make_settings_table(std::string_view settings_table) {
   return "CREATE TABLE IF NOT EXISTS `" + std::string(settings_table) +
          "` (id TINYINT NOT NULL PRIMARY KEY, format INT NOT NULL, buckets INT NOT NULL, levels TINYINT NOT NULL, "
-         "fence_floor BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB";
+         "fence_floor BIGINT UNSIGNED NOT NULL, fence_server INT UNSIGNED NOT NULL) ENGINE=InnoDB";
 }
 
 }  // namespace hierlock::mysql

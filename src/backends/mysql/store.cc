@@ -31,6 +31,9 @@ using std::chrono::seconds;
 
 constexpr seconds longest_release{1};  // B6
 constexpr seconds connect_time{5};
+// How long somebody who does not want to wait waits for a server that says nothing. In an extend that costs the lock,
+// which is not certain any more by then.
+constexpr seconds longest_try{2}, longest_extending_try{8};
 
 constexpr unsigned lock_wait_timeout = 1205, deadlock = 1213, query_interrupted = 1317, lock_no_wait = 3572,
                    duplicate_key = 1062;
@@ -63,9 +66,9 @@ void add_node(std::vector<Node>& nodes, Node node) {
   nodes.push_back(std::move(node));
 }
 
-class AtServer final : public spi::Waiting {
+class ForRow final : public spi::Waiting {
  public:
-  AtServer(spi::Backend& queue, spi::OwnerId owner) : queue_(queue), owner_(owner) {}
+  ForRow(spi::Backend& queue, spi::OwnerId owner) : queue_(queue), owner_(owner) {}
   std::string owner() const override { return queue_.owner_name(owner_); }
   std::string blocked_by() const override { return "somebody in another process"; }
 
@@ -74,22 +77,98 @@ class AtServer final : public spi::Waiting {
   const spi::OwnerId owner_;
 };
 
+class ForConnection final : public spi::Waiting {
+ public:
+  ForConnection(spi::Backend& queue, spi::OwnerId owner, std::size_t connections)
+      : queue_(queue), owner_(owner), connections_(connections) {}
+  std::string owner() const override { return queue_.owner_name(owner_); }
+  std::string blocked_by() const override {
+    return "those who hold locks: all " + std::to_string(connections_) + " connections are in use";
+  }
+
+ private:
+  spi::Backend& queue_;
+  const spi::OwnerId owner_;
+  const std::size_t connections_;
+};
+
+
+// A wait in the local queue. That queue knows who waits for whom in it, the server who waits there; a cycle may run
+// through both. So a wait here of an owner that holds something is told to the watch as one at the server is (B11).
+class QueueWait final : public spi::WaitObserver {
+ public:
+  // `make` gives what the watch is told, or nothing as long as the owner holds nothing.
+  using Make = std::function<std::shared_ptr<Pending>(std::stop_source)>;
+  QueueWait(Sessions& sessions, Watch& watch, Teller& teller, const spi::Request& request, Make make)
+      : sessions_(sessions), watch_(watch), teller_(teller), make_(std::move(make)), request_(request) {
+    if (request.cancel != nullptr) on_cancel_.emplace(*request.cancel, Stop{&stop_});
+    request_.cancel = &token_;
+    request_.observer = this;
+  }
+  ~QueueWait() override { over(); }
+  QueueWait(const QueueWait&) = delete;
+  QueueWait& operator=(const QueueWait&) = delete;
+
+  const spi::Request& request() const noexcept { return request_; }  // to be asked for instead
+  const Pending* victim() const noexcept { return victim_ ? pending_.get() : nullptr; }
+  // It does not wait here any more.
+  void over() noexcept {
+    if (pending_ == nullptr || over_) return;
+    over_ = true;
+    victim_ = pending_->victim.load();
+    sessions_.remove(pending_.get());
+    watch_.wake();
+  }
+
+  std::chrono::nanoseconds waits(const spi::Waiting& waiting) noexcept override {
+    try {
+      if (pending_ == nullptr && (pending_ = make_(stop_)) != nullptr) {
+        pending_->owner_name = waiting.owner();
+        sessions_.add(pending_);
+        watch_.start();
+        watch_.changed();
+      }
+    } catch (...) {  // no memory: the next time
+    }
+    // Another of its owner's threads may come to hold something.
+    return std::min<std::chrono::nanoseconds>(teller_.waits(waiting), seconds(1));
+  }
+
+ private:
+  struct Stop {
+    std::stop_source* source;
+    void operator()() const noexcept { source->request_stop(); }
+  };
+
+  Sessions& sessions_;
+  Watch& watch_;
+  Teller& teller_;
+  const Make make_;
+  spi::Request request_;
+  std::stop_source stop_;
+  const std::stop_token token_ = stop_.get_token();
+  std::shared_ptr<Pending> pending_;
+  bool over_ = false, victim_ = false;
+  std::optional<std::stop_callback<Stop>> on_cancel_;
+};
+
 class Store final : public spi::Backend {
  public:
   Store(Options options, Owners owners)
       : options_(std::move(options)),
         owners_(owners),
-        queue_(embedded::open_memory(spi::Url::parse("memory:"), owners)),
+        queue_(embedded::open_queue(owners)),
         pool_(options_.connections, [this](Vigil& vigil) {
-          auto connection = connect(options_, floor_.load(), vigil);
+          auto connection = connect(options_, 0, vigil);
           connection->enroll(roll_);
+          fences_.check(*connection, vigil);
           return connection;
         }) {
     auto first = connect(options_, 0, connect_time);
     first->enroll(roll_);
     Until soon(connect_time);
     recorded_ = read_or_make(*first, options_, soon);
-    floor_ = recorded_.fence_floor;
+    fences_.check(*first, soon);
     dialect_ = dialect_of(*first);
     pool_.add(std::move(first));
   }
@@ -104,25 +183,30 @@ class Store final : public spi::Backend {
     Teller teller(request.observer);
     spi::Request asked = request;
     asked.observer = &teller;
-    const std::optional<spi::Grant> local = queue_->acquire(asked);
-    if (!local) return std::nullopt;
-    try {
-      const std::uint64_t owner = owner_of(request.owner);
-      std::shared_ptr<Held> held = lock_rows_for(owner, *local, rows, asked, teller);
-      if (held == nullptr) {
+    const std::uint64_t owner = owner_of(request.owner);
+    for (;;) {
+      const std::optional<spi::Grant> local = queue_for(
+          owner, nullptr, asked, teller, [&](const spi::Request& r, QueueWait*) { return queue_->acquire(r); });
+      if (!local) return std::nullopt;
+      bool full = false;
+      try {
+        std::shared_ptr<Held> held = lock_rows_for(owner, *local, rows, asked, teller, full);
+        if (held != nullptr) {
+          held->nodes = nodes_of(request.plan, recorded_.buckets);
+          grants_.fetch_add(1, std::memory_order_relaxed);
+          const std::int64_t fence = held->fence;
+          watch_.start();
+          const spi::Grant grant{sessions_.add(std::move(held)), fence};
+          watch_.changed();
+          return grant;
+        }
+      } catch (...) {
         queue_->release(*local);
-        return std::nullopt;
+        throw;
       }
-      held->nodes = nodes_of(request.plan, recorded_.buckets);
-      grants_.fetch_add(1, std::memory_order_relaxed);
-      const std::int64_t fence = held->fence;
-      watch_.start();
-      const spi::Grant grant{sessions_.add(std::move(held)), fence};
-      watch_.changed();
-      return grant;
-    } catch (...) {
       queue_->release(*local);
-      throw;
+      if (!full) return std::nullopt;
+      teller.waits(ForConnection(*queue_, request.owner, pool_.most()));  // and once more: see Pool::take
     }
   }
 
@@ -178,9 +262,14 @@ class Store final : public spi::Backend {
   }
   std::shared_ptr<Held> find(const spi::Grant& grant) const noexcept { return sessions_.find(grant.id); }
 
+  template <class Ask>
+  std::optional<spi::Grant> queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request,
+                                      Teller& teller, Ask ask, const bool* at_server = nullptr);
+  void refuse_own_row(std::uint64_t owner, const Held* extended, const spi::Plan& plan) const;
+
   enum class Answer : std::uint8_t { granted, not_in_time, again };
   std::shared_ptr<Held> lock_rows_for(std::uint64_t owner, const spi::Grant& local, const std::vector<plan::Row>& rows,
-                                      const spi::Request& request, Teller& teller);
+                                      const spi::Request& request, Teller& teller, bool& full);
   struct Asking {
     Connection& connection;
     bool fresh;  // connected just now
@@ -193,24 +282,31 @@ class Store final : public spi::Backend {
     bool* patient = nullptr;  // set if its session was told to wait_patiently
   };
   Answer ask(const Asking& asking, LockReply& reply, std::int64_t& sent);
+  struct AtServer {
+    bool asked = false, broken = false;
+    LockReply reply;
+    std::int64_t fence = 0;
+  };
+  bool extend_rows(Held& held, const std::vector<plan::Row>& rows, const spi::Request& request, Teller& teller,
+                   AtServer& at_server);
+  void leave_behind(Held& held, const spi::Plan& plan, bool all) noexcept;
   static void confirm_kept(Held& held);
   void make_missing(Connection& connection, const std::vector<plan::Row>& rows, const LockReply& reply);
   Error not_provisioned(const std::vector<plan::Row>& rows, const LockReply& reply) const;
   static void roll_back(Connection& connection, Clock::time_point end) noexcept;
-  static std::int64_t fence_of(const LockReply& reply) {
-    return static_cast<std::int64_t>(reply.minted & fence_mask) * fence_step;
-  }
+  std::int64_t fence_of(const LockReply& reply, const Connection& connection);
 
   const Options options_;
   const Owners owners_;
-  const std::unique_ptr<spi::Backend> queue_;
+  const std::unique_ptr<embedded::Queue> queue_;
   Recorded recorded_;
   Dialect dialect_ = Dialect::mysql;
-  std::atomic<std::uint64_t> floor_{0}, grants_{0}, handles_{0};
+  Fences fences_{options_.layout};
+  std::atomic<std::uint64_t> grants_{0}, handles_{0}, queued_{0};
   const std::shared_ptr<Roll> roll_ = std::make_shared<Roll>();
   Pool pool_;
   Sessions sessions_;
-  mutable Watch watch_{options_, sessions_, pool_, *queue_};  // its thread uses all of the above
+  mutable Watch watch_{options_, sessions_, pool_, fences_, *queue_};  // its thread uses all of the above
   mutable Looker looker_{options_, sessions_, watch_, *queue_, *roll_};
 };
 
@@ -250,12 +346,59 @@ void Store::roll_back(Connection& connection, Clock::time_point end) noexcept {
   connection.give_up();
 }
 
+// In the local queue: at once if that can be, and otherwise as the request says, told to the watch. `at_server` becomes
+// true when the queue has granted it and the server is asked.
+template <class Ask>
+std::optional<spi::Grant> Store::queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request,
+                                           Teller& teller, Ask ask, const bool* at_server) {
+  spi::Request at_once = request;
+  at_once.no_wait = true;
+  std::optional<spi::Grant> local = ask(at_once, nullptr);
+  if (local || request.no_wait || (at_server != nullptr && *at_server)) return local;
+  QueueWait wait(sessions_, watch_, teller, request, [&](std::stop_source stop) -> std::shared_ptr<Pending> {
+    if (extended == nullptr && !pool_.has(owner)) return nullptr;  // nobody waits for it
+    auto pending = std::make_shared<Pending>(std::move(stop));
+    pending->owner = owner;
+    pending->nodes = nodes_of(request.plan, recorded_.buckets);
+    if (extended != nullptr) {
+      pending->local = extended->local;
+      pending->session = extended->session | in_queue;
+    } else {
+      const std::uint64_t any = std::hash<std::string>()(watch_.process()) + queued_.fetch_add(1);
+      pending->session = in_queue | without_session | (any & (without_session - 1));
+    }
+    return pending;
+  });
+  try {
+    return ask(wait.request(), &wait);
+  } catch (const Error& error) {
+    wait.over();
+    if (error.kind() != ErrorKind::cancelled || wait.victim() == nullptr || (at_server != nullptr && *at_server)) throw;
+    throw Error(ErrorKind::deadlock,
+                "deadlock: " + wait.victim()->cycle + (extended != nullptr ? "; the whole lock was released" : "") +
+                    ". Release what you hold and start over; one acquire of all targets avoids it");
+  }
+}
+
+// Two paths of one owner that share a row, in two locks: each lock has a session of its own, so the owner would wait
+// for itself. Equal paths, ancestors and descendants are the local queue's to find.
+void Store::refuse_own_row(std::uint64_t owner, const Held* extended, const spi::Plan& plan) const {
+  const std::vector<Node> wanted = nodes_of(plan, recorded_.buckets);
+  const std::optional<Sessions::Collision> found = sessions_.collision(owner, extended, wanted);
+  if (!found) return;
+  throw Error(ErrorKind::deadlock, "deadlock: this owner would wait for itself: " + found->wanted->text + " and " +
+                                       found->held + ", which it holds in another lock, share a row (level " +
+                                       std::to_string(found->wanted->row.level) + ", bucket " +
+                                       std::to_string(found->wanted->row.bucket) +
+                                       "). Ask for both in one acquire, or extend the lock that is held");
+}
+
 Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& sent) {
   auto& [connection, fresh, owner, local, rows, request, teller, extended, patient] = asking;
   const std::string sql = lock_rows(dialect_, options_.layout.table, rows, request.no_wait);
   std::vector<std::uint32_t> buckets;
   for (const plan::Row& row : rows) buckets.push_back(row.bucket);
-  const AtServer waiting(*queue_, request.owner);
+  const ForRow waiting(*queue_, request.owner);
   const auto forget = [this](Pending* pending) {
     sessions_.remove(pending);
     watch_.wake();  // what was written down goes
@@ -263,18 +406,19 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   std::shared_ptr<Pending> pending;
   std::unique_ptr<Pending, decltype(forget)> registered(nullptr, forget);
   LockVigil* watched = nullptr;
-  LockVigil vigil(pool_, connection, request, teller, waiting, [&] {
-    pending = std::make_shared<Pending>(watched->wake_descriptor());
-    pending->local = local;
-    pending->owner = owner;
-    pending->session = connection.id();
-    pending->nodes = nodes_of(request.plan, recorded_.buckets);
-    sessions_.add(pending);
-    registered.reset(pending.get());
-    watch_.start();
-    watch_.changed();
-    return pending.get();
-  });
+  LockVigil vigil(pool_, connection, request, teller, waiting,
+                  extended != nullptr ? longest_extending_try : longest_try, [&] {
+                    pending = std::make_shared<Pending>(watched->wake_descriptor());
+                    pending->local = local;
+                    pending->owner = owner;
+                    pending->session = connection.id();
+                    pending->nodes = nodes_of(request.plan, recorded_.buckets);
+                    sessions_.add(pending);
+                    registered.reset(pending.get());
+                    watch_.start();
+                    watch_.changed();
+                    return pending.get();
+                  });
   watched = &vigil;
   do {
     sent = now_with_suspend();
@@ -289,7 +433,9 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   } while (reply.code == lock_wait_timeout && !request.no_wait && !vigil.ended());
   // A deadlock that was found at the last moment has taken away what was held before, too: that is not just "too late".
   const bool rolled_back = extended != nullptr && reply.code == deadlock;
-  if (vigil.ended() && !rolled_back) {
+  // And a grant that crossed its end is kept: of a lock that is extended no part could be given back.
+  const bool crossed = extended != nullptr && reply.well() && !vigil.victim();
+  if (vigil.ended() && !rolled_back && !crossed) {
     if (vigil.victim()) {
       throw Error(ErrorKind::deadlock,
                   "deadlock: " + pending->cycle +
@@ -308,21 +454,23 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   }
   if (reply.well()) return Answer::granted;
   if (request.no_wait && (reply.code == lock_no_wait || reply.code == lock_wait_timeout)) return Answer::not_in_time;
-  if (connection.broken() && !fresh) return Answer::again;  // it was closed while nobody used it
+  if (connection.broken() && !fresh && !vigil.given_up()) return Answer::again;  // it was closed while nobody used it
   throw error_of(reply.code, reply.message, "lock " + spi::describe(request.plan.steps()));
 }
 
 std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant& local,
                                            const std::vector<plan::Row>& rows, const spi::Request& request,
-                                           Teller& teller) {
+                                           Teller& teller, bool& full) {
   for (int made = 0;;) {
     Pool::Taken taken = pool_.take(owner, request);
+    full = taken.full;
     if (taken.connection == nullptr) return nullptr;
     LockReply reply;
     std::int64_t sent = 0;
     bool patient = false;
     Answer answer = Answer::not_in_time;
     try {
+      if (taken.others) refuse_own_row(owner, nullptr, request.plan);
       answer =
           ask({*taken.connection, taken.fresh, owner, local, rows, request, teller, nullptr, &patient}, reply, sent);
       if (answer == Answer::granted && std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
@@ -332,8 +480,9 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
           Until soon(longest_release);
           taken.connection->ask(patient ? waited : "SELECT CONNECTION_ID()", soon);
         }
+        const std::int64_t fence = fence_of(reply, *taken.connection);
         auto held = std::make_shared<Held>(std::move(taken.connection), sent);
-        held->fence = fence_of(reply);
+        held->fence = fence;
         held->local = local;
         held->owner = owner;
         return held;
@@ -355,6 +504,21 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
     pool_.put_back(std::move(taken.connection), owner);
     if (answer == Answer::not_in_time) return nullptr;
   }
+}
+
+std::int64_t Store::fence_of(const LockReply& reply, const Connection& connection) {
+  const std::uint64_t number = reply.minted & fence_mask;
+  if (!fences_.minted(number)) {
+    Until soon(connect_time);
+    const bool raised = pool_.on_the_side(
+        [&](Connection& side) { return side.identity() == connection.identity() && fences_.raise(side, soon); }, &soon);
+    if (!raised) {
+      throw Error(ErrorKind::unavailable, "the lock was given back: the fence floor in " +
+                                              options_.layout.settings_table() +
+                                              " could not be raised. Try again; see doctor if this goes on");
+    }
+  }
+  return static_cast<std::int64_t>(number) * fence_step;
 }
 
 // --- missing rows ----------------------------------------------------------------------------------------
@@ -395,71 +559,109 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
   Teller teller(request.observer);
   spi::Request asked = request;
   asked.observer = &teller;
+  AtServer at_server;
   std::optional<spi::Grant> local;
   try {
-    local = queue_->extend(held->local, asked);
+    // The local queue adds it only if the server does: what fails there leaves the queue as it was.
+    local = queue_for(
+        held->owner, held.get(), asked, teller,
+        [&](const spi::Request& r, QueueWait* wait) {
+          return queue_->extend_if(held->local, r, [&] {
+            at_server.asked = true;
+            if (wait != nullptr) wait->over();
+            return extend_rows(*held, rows, asked, teller, at_server);
+          });
+        },
+        &at_server.asked);
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::deadlock) {  // the local queue has released it: so has the server to
-      held->local = {};
-      release(grant);
-    }
-    throw;
+    if (at_server.broken) watch_.declare_lost(*held);
+    if (error.kind() != ErrorKind::deadlock) throw;
+    // Whoever found it, all of the lock goes (Lock::extend). What the local queue or the server has released already is
+    // released once more, which is harmless.
+    release(grant);
+    if (!at_server.asked) throw;
+    throw Error(error.kind(), std::string(error.what()) + ". The whole lock was released", error.native_code());
   }
+  if (at_server.broken) watch_.declare_lost(*held);  // a session that was given up is closed, and its locks with it
   if (!local) return std::nullopt;
+  grants_.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard guard(sessions_.mutex);
     held->local = *local;
+    held->fence = at_server.fence;
+    for (Node& node : nodes_of(request.plan, recorded_.buckets)) {
+      std::erase_if(held->nodes, [&](const Node& n) { return n.text == std::string(left_of_extend) + node.text; });
+      add_node(held->nodes, std::move(node));
+    }
   }
-  std::unique_lock talking(held->talking);
-  const auto look_if_lost = [&] {  // a session that was given up is closed, and its locks with it
-    const bool broken = held->connection->broken();
-    talking.unlock();
-    if (broken) watch_.declare_lost(*held);
+  watch_.changed();
+  return spi::Grant{grant.id, held->fence};
+}
+
+// At the server. False: not in time.
+bool Store::extend_rows(Held& held, const std::vector<plan::Row>& rows, const spi::Request& request, Teller& teller,
+                        AtServer& at_server) {
+  refuse_own_row(held.owner, &held, request.plan);
+  LockReply& reply = at_server.reply;
+  const std::unique_lock talking(held.talking);
+  const auto leave = [&] {
+    at_server.broken = held.connection->broken();
+    leave_behind(held, request.plan, reply.well());
   };
-  for (int made = 0;; ++made) {
-    LockReply reply;
-    std::int64_t sent = 0;
-    Answer answer = Answer::not_in_time;
-    try {
-      answer = ask({*held->connection, true, held->owner, *local, rows, asked, teller, held.get()}, reply, sent);
-    } catch (const Error& error) {
-      if (error.kind() == ErrorKind::deadlock) {
-        // The server has rolled all of it back, or it was chosen by the watch: either way all of it goes
-        // (Lock::extend).
-        talking.unlock();
-        release(grant);
-        throw Error(error.kind(), std::string(error.what()) + ". The whole lock was released", error.native_code());
+  try {
+    for (int made = 0;; ++made) {
+      std::int64_t sent = 0;
+      reply = {};
+      const Answer answer =
+          ask({*held.connection, true, held.owner, held.local, rows, request, teller, &held}, reply, sent);
+      if (answer != Answer::granted) break;
+      if (std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
+        held.confirmed = sent;
+        at_server.fence = fence_of(reply, *held.connection);
+        return true;
       }
-      look_if_lost();
-      throw;
-    }
-    if (answer != Answer::granted) {
-      look_if_lost();
-      return std::nullopt;
-    }
-    if (std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
-      grants_.fetch_add(1, std::memory_order_relaxed);
-      held->confirmed = sent;
-      {
-        const std::lock_guard guard(sessions_.mutex);
-        held->fence = fence_of(reply);
-        for (Node& node : nodes_of(request.plan, recorded_.buckets)) add_node(held->nodes, std::move(node));
+      if (!options_.layout.lazy || made > 3) throw not_provisioned(rows, reply);
+      Pool::Taken other = pool_.take(held.owner, request);  // not on the session that holds locks
+      if (other.connection == nullptr) break;
+      try {
+        make_missing(*other.connection, rows, reply);
+      } catch (...) {
+        roll_back(*other.connection, Clock::now() + longest_release);
+        pool_.put_back(std::move(other.connection), held.owner);
+        throw;
       }
-      talking.unlock();
-      watch_.changed();
-      return spi::Grant{grant.id, held->fence};
+      pool_.put_back(std::move(other.connection), held.owner);
     }
-    if (!options_.layout.lazy || made > 3) throw not_provisioned(rows, reply);
-    Pool::Taken other = pool_.take(held->owner, request);  // not on the session that holds locks
-    if (other.connection == nullptr) return std::nullopt;
-    try {
-      make_missing(*other.connection, rows, reply);
-    } catch (...) {
-      roll_back(*other.connection, Clock::now() + longest_release);
-      pool_.put_back(std::move(other.connection), held->owner);
-      throw;
+  } catch (...) {
+    leave();
+    throw;
+  }
+  leave();
+  return false;
+}
+
+// InnoDB gives back no row before the transaction ends, whatever becomes of the statement: those of the plan that it
+// had reached stay locked until the release. Which they are it does not say, so all count that may be: all, or all but
+// the last, which a statement that failed has not reached.
+void Store::leave_behind(Held& held, const spi::Plan& plan, bool all) noexcept {
+  try {
+    std::vector<Node> nodes = nodes_of(plan, recorded_.buckets);
+    if (!all) {
+      const plan::Row last = plan::rows_of(plan, recorded_.buckets).back();
+      std::erase_if(nodes, [&](const Node& n) { return n.row.level == last.level && n.row.bucket == last.bucket; });
     }
-    pool_.put_back(std::move(other.connection), held->owner);
+    const std::lock_guard guard(sessions_.mutex);
+    for (Node& node : nodes) {
+      const bool has = std::any_of(held.nodes.begin(), held.nodes.end(), [&](const Node& n) {
+        return n.row.level == node.row.level && n.row.bucket == node.row.bucket &&
+               (n.row.mode == Mode::X || node.row.mode != Mode::X);
+      });
+      if (has) continue;
+      node.text.insert(0, left_of_extend);
+      node.asked = false;
+      held.nodes.push_back(std::move(node));
+    }
+  } catch (...) {  // no memory: then nobody is told
   }
 }
 

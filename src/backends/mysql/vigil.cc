@@ -26,12 +26,13 @@ void LockVigil::Wake::operator()() const noexcept {
 }
 
 LockVigil::LockVigil(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
-                     const spi::Waiting& waiting, std::function<Pending*()> long_silence)
+                     const spi::Waiting& waiting, Clock::duration longest_try, std::function<Pending*()> long_silence)
     : pool_(pool),
       connection_(connection),
       request_(request),
       teller_(teller),
       waiting_(waiting),
+      try_until_(Clock::now() + longest_try),
       long_silence_(std::move(long_silence)),
       silence_(Clock::now() + usual_answer),
       tell_at_(teller.due().value_or(Clock::now() + longest_answer)) {
@@ -64,7 +65,8 @@ bool LockVigil::interrupt() {
 
 std::optional<Clock::duration> LockVigil::next() {
   Clock::time_point now = Clock::now();
-  if (!silent_ && now >= silence_ && !request_.no_wait) {
+  if (request_.no_wait) return now < try_until_ ? std::optional(try_until_ - now) : std::nullopt;
+  if (!silent_ && now >= silence_) {
     silent_ = true;
     open_wake();
     pending_ = long_silence_();

@@ -20,6 +20,8 @@ class Teller final : public spi::WaitObserver {
   explicit Teller(spi::WaitObserver* to) : to_(to) {}
   std::chrono::nanoseconds waits(const spi::Waiting& waiting) noexcept override {
     if (to_ == nullptr) return std::chrono::hours(24);
+    const Clock::time_point now = Clock::now();
+    if (due_ && now < *due_) return *due_ - now;
     const std::chrono::nanoseconds pause = to_->waits(waiting);
     due_ = Clock::now() + pause;
     return pause;
@@ -35,9 +37,10 @@ class Teller final : public spi::WaitObserver {
 class LockVigil final : public Vigil {
  public:
   // `long_silence` is called once, when the answer takes longer than usual; from then on `pending`, if it returns one,
-  // may be chosen as the victim of a deadlock.
+  // may be chosen as the victim of a deadlock. A request that is not to wait waits for the server's answer for
+  // `longest_try`; then the connection is given up.
   LockVigil(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
-            const spi::Waiting& waiting, std::function<Pending*()> long_silence);
+            const spi::Waiting& waiting, Clock::duration longest_try, std::function<Pending*()> long_silence);
   ~LockVigil() override;
   LockVigil(const LockVigil&) = delete;
   LockVigil& operator=(const LockVigil&) = delete;
@@ -49,6 +52,8 @@ class LockVigil final : public Vigil {
   // answered by then, so that it cannot hit a later statement.
   bool ended() const noexcept { return end_by_.has_value(); }
   bool victim() const noexcept { return pending_ != nullptr && pending_->victim.load(); }
+  // It was not to wait, and the server has said nothing.
+  bool given_up() const noexcept { return request_.no_wait && Clock::now() >= try_until_; }
   int wake_descriptor() const noexcept { return wake_; }
   bool cancelled() const noexcept { return request_.cancel != nullptr && request_.cancel->stop_requested(); }
 
@@ -65,6 +70,7 @@ class LockVigil final : public Vigil {
   const spi::Request& request_;
   Teller& teller_;
   const spi::Waiting& waiting_;
+  const Clock::time_point try_until_;
   const std::function<Pending*()> long_silence_;
   Pending* pending_ = nullptr;
   Clock::time_point silence_, tell_at_;

@@ -20,11 +20,16 @@ using std::chrono::seconds;
 constexpr nanoseconds heartbeat_after = seconds(3);
 constexpr milliseconds look_interval{100}, idle_interval{500};
 constexpr seconds idle_kept{60};
-constexpr seconds say_alive_interval{3};
+constexpr seconds say_alive_interval{3}, look_at_server_interval{3};
+// A primary that becomes a replica goes on locking rows, but they exclude nobody on the new primary any more.
+constexpr std::string_view heartbeat = "SELECT CONNECTION_ID(), @@global.read_only",
+                           fit_for_locks = "SELECT @@global.read_only";
 // What is written down is less urgent than heartbeats, which the same thread sends: it may not hold them up for long,
 // nor often. And at the end nobody waits for it longer than a second (B6).
 constexpr seconds side_time{2}, side_pause{3};
 constexpr milliseconds side_time_at_end{700};
+
+bool is_off(const std::optional<std::string>& value) { return value == "0" || value == "OFF"; }
 
 // Of this Locker and no other, anywhere.
 std::string process_name() {
@@ -37,10 +42,11 @@ std::string process_name() {
 
 }  // namespace
 
-Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, spi::Backend& queue)
+Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, Fences& fences, spi::Backend& queue)
     : options_(options),
       sessions_(sessions),
       pool_(pool),
+      fences_(fences),
       queue_(queue),
       process_(process_name()),
       host_(host_name()),
@@ -78,7 +84,8 @@ void Watch::run(const std::stop_token& end) {
     end_heartbeats();
     tend_idle();
     if (Clock::now() < side_again) continue;
-    for (const auto step : {&Watch::keep_the_book, &Watch::clear_old, &Watch::look_for_cycles}) {
+    for (const auto step : {&Watch::keep_the_book, &Watch::clear_old, &Watch::look_for_cycles, &Watch::raise_floor,
+                            &Watch::look_at_server}) {
       (this->*step)();
       if (!side_failed_.exchange(false)) continue;
       side_again = Clock::now() + side_pause;
@@ -127,7 +134,7 @@ void Watch::begin_heartbeats(const AllHeld& all) {
     std::unique_lock talking(held->talking, std::try_to_lock);
     if (!talking || held->connection == nullptr) continue;  // being released or extended, or beating already
     const std::int64_t sent = now_with_suspend();
-    held->connection->begin("SELECT CONNECTION_ID()");
+    held->connection->begin(heartbeat);
     beating_.push_back({held, std::move(talking), sent});
   }
 }
@@ -141,7 +148,8 @@ void Watch::end_heartbeats() {
       held.connection->give_up();
     } else {
       const Reply reply = held.connection->reply();
-      if (reply.well() && !reply.rows.empty() && reply.rows[0].at(0) == std::to_string(held.session)) {
+      if (reply.well() && !reply.rows.empty() && reply.rows[0].at(0) == std::to_string(held.session) &&
+          is_off(reply.rows[0].at(1))) {
         held.confirmed = beat.sent;
       } else {
         held.connection->give_up();
@@ -163,8 +171,9 @@ void Watch::tend_idle() {
     const Clock::time_point now = Clock::now();
     if (answers && now - idle.used < idle_kept) {
       Until soon(milliseconds(500));
-      answers = idle.connection->query("DO 0", soon).well();
-      if (answers) {
+      const Reply reply = idle.connection->query(fit_for_locks, soon);
+      answers = reply.well();
+      if (answers && is_off(reply.rows.at(0).at(0))) {
         idle.spoken = now;
         pool_.put_idle(std::move(idle));
         continue;
@@ -173,6 +182,29 @@ void Watch::tend_idle() {
     idle.connection.reset();
     pool_.drop_idle();
   }
+}
+
+// Idle connections and those of locks that last are asked one by one. One that is used all the time never is: for it
+// the side connection, which is to the same server. And a lock on another server than the newest connection's is lost:
+// the primary is elsewhere now.
+void Watch::look_at_server() {
+  const std::string server = pool_.server();
+  for (const auto& held : sessions_.all_held()) {
+    if (!held->gone.load() && held->server != server) declare_lost(*held);
+  }
+  const Clock::time_point now = Clock::now();
+  if (now - looked_at_server_ < look_at_server_interval || !pool_.used_since(looked_at_server_)) return;
+  looked_at_server_ = now;
+  aside([&](Connection& side, Vigil& soon) {
+    const Reply reply = side.query(fit_for_locks, soon);
+    if (!reply.well()) return false;
+    if (is_off(reply.rows.at(0).at(0))) return true;
+    pool_.distrust();
+    for (const auto& held : sessions_.all_held()) {
+      if (held->server == side.identity()) declare_lost(*held);
+    }
+    return true;
+  });
 }
 
 // --- who holds and waits ----------------------------------------------------------------------------------
@@ -199,13 +231,14 @@ bool Watch::write(const std::vector<std::string>& statements) {
   return done;
 }
 
-std::vector<Entry> Watch::own() const {
+std::vector<Entry> Watch::own(bool queued) const {
   std::vector<Entry> entries;
   std::map<std::uint64_t, const Snapshot::Party*> parties;
   const Snapshot local = queue_.snapshot();
   for (const Snapshot::Holder& holder : local.holders) parties.emplace(holder.lock, &holder.who);
   const auto add = [&](std::uint64_t session, std::uint64_t owner, const spi::Grant& grant, std::int64_t fence,
-                       const std::vector<Node>& nodes, Clock::time_point since, bool waits) {
+                       const std::vector<Node>& nodes, Clock::time_point since, bool waits,
+                       const std::string& name = {}) {
     const auto party = parties.find(grant.id);
     Entry entry;
     entry.session = session;
@@ -216,6 +249,9 @@ std::vector<Entry> Watch::own() const {
       entry.command = party->second->command;
       entry.note = party->second->note;
       entry.process = party->second->process;
+    } else {
+      entry.owner_name = name;
+      entry.process = getpid();
     }
     entry.fence = fence;
     entry.age = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - since);
@@ -227,11 +263,21 @@ std::vector<Entry> Watch::own() const {
     const std::lock_guard guard(sessions_.mutex);
     if (!held->gone.load()) add(held->session, held->owner, held->local, held->fence, held->nodes, held->since, false);
   }
-  for (const auto& p : sessions_.all_pending()) add(p->session, p->owner, p->local, 0, p->nodes, p->since, true);
+  for (const auto& p : sessions_.all_pending()) {
+    if (queued || (p->session & in_queue) == 0) {
+      add(p->session, p->owner, p->local, 0, p->nodes, p->since, true, p->owner_name);
+    }
+  }
   return entries;
 }
 
 std::vector<Entry> Watch::others() {
+  std::vector<Entry> entries = published();
+  std::erase_if(entries, [this](const Entry& entry) { return entry.owner.starts_with(process_); });
+  return entries;
+}
+
+std::vector<Entry> Watch::published() {
   std::vector<Entry> entries;
   aside([&](Connection& side, Vigil& soon) {
     const Reply reply = side.query(read_all(options_.layout.who_table()), soon);
@@ -239,7 +285,6 @@ std::vector<Entry> Watch::others() {
     if (reply.well()) entries = read_entries(reply);
     return !side.broken();
   });
-  std::erase_if(entries, [this](const Entry& entry) { return entry.owner.starts_with(process_); });
   return entries;
 }
 
@@ -253,7 +298,7 @@ void Watch::keep_the_book() {
       std::none_of(pending.begin(), pending.end(), old)) {
     return;
   }
-  std::vector<Entry> entries = own();
+  std::vector<Entry> entries = own(true);
   std::vector<std::string> waiting;
   const auto lasts = [&](const Entry& entry) { return entry.age >= options_.publish_after; };
   for (const Entry& entry : entries) {
@@ -307,7 +352,14 @@ void Watch::clear_old() {
   });
 }
 
-// A cycle that is seen twice is one. All members see the same, so all choose the same victim.
+void Watch::raise_floor() {
+  if (!fences_.due()) return;
+  aside([&](Connection& side, Vigil& soon) { return fences_.raise(side, soon); });
+}
+
+// A cycle that is seen twice is one. All members see the same, so all choose the same victim: therefore our own entries
+// are looked at as they are written down, too, with the age that they have there. (It is a little less than the true
+// one, by the time that writing took.)
 void Watch::look_for_cycles() {
   const Clock::time_point now = Clock::now();
   if (now - looked_for_cycles_ < options_.publish_after / 4) return;
@@ -315,10 +367,18 @@ void Watch::look_for_cycles() {
   std::erase_if(waiting, [&](const auto& p) { return now - p->since < options_.publish_after || p->victim.load(); });
   if (waiting.empty()) return;
   looked_for_cycles_ = now;
-  std::vector<Entry> all = own();
-  const bool holds = std::any_of(all.begin(), all.end(), [](const Entry& entry) { return !entry.waits; });
+  std::vector<Entry> mine_now = own(true);
+  const bool holds = std::any_of(mine_now.begin(), mine_now.end(), [](const Entry& entry) { return !entry.waits; });
   if (!holds) return;  // whoever holds nothing is in nobody's way
-  for (Entry& entry : others()) all.push_back(std::move(entry));
+  std::vector<Entry> all = published();
+  const auto in = [](const std::vector<Entry>& entries, const Entry& one) {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const Entry& e) { return e.id() == one.id() && e.owner == one.owner; });
+  };
+  std::erase_if(all, [&](const Entry& e) { return e.owner.starts_with(process_) && !in(mine_now, e); });
+  for (Entry& entry : mine_now) {
+    if (!in(all, entry)) all.push_back(std::move(entry));
+  }
   for (const auto& pending : waiting) {
     const auto mine = std::find_if(all.begin(), all.end(), [&](const Entry& entry) {
       return entry.waits && entry.session == pending->session && entry.owner.starts_with(process_);
@@ -329,10 +389,7 @@ void Watch::look_for_cycles() {
     } else if (!std::exchange(pending->suspected, true)) {
       continue;
     } else {
-      pending->cycle = cycle->text();
-      pending->victim = true;
-      const std::uint64_t one = 1;
-      [[maybe_unused]] const ssize_t written = ::write(pending->wake, &one, sizeof one);
+      pending->choose(cycle->text());
     }
   }
 }

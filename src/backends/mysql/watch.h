@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "mysql/fences.h"
 #include "mysql/pool.h"
 #include "mysql/sessions.h"
 
@@ -19,7 +20,7 @@ namespace hierlock::mysql {
 class Watch {
  public:
   // `queue` knows the names of the owners.
-  Watch(const Options& options, Sessions& sessions, Pool& pool, spi::Backend& queue);
+  Watch(const Options& options, Sessions& sessions, Pool& pool, Fences& fences, spi::Backend& queue);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -28,17 +29,20 @@ class Watch {
   void start();          // on first use; again is harmless
   void wake() noexcept;  // something changed that others should know soon
 
-  // Writes down what has lasted long enough, and with a wait all that its owner holds: every member of a cycle waits,
-  // so the table then has every cycle. Takes out what is over.
+  // Writes down what has lasted long enough, and with a wait all that its owner holds. Every member of a cycle waits
+  // and holds, be it here in the local queue or at the server, so the table then has every cycle. Takes out what is
+  // over.
   void keep_the_book();
   // The same, at once, where everything is to be written down at once (?publish_after=0).
   void changed() {
     if (options_.publish_after == options_.publish_after.zero()) keep_the_book();
   }
 
-  // What this process has, and what others have published; the latter as far as it can be read.
-  std::vector<Entry> own() const;
+  // What this process has, without or with those who wait in the local queue; and what others have published, as far as
+  // it can be read.
+  std::vector<Entry> own(bool queued = false) const;
   std::vector<Entry> others();
+  std::vector<Entry> published();  // by all
   const std::string& process() const noexcept { return process_; }
   const std::string& host() const noexcept { return host_; }
 
@@ -55,14 +59,17 @@ class Watch {
   void begin_heartbeats(const AllHeld& all);
   void end_heartbeats();
   void tend_idle();
+  void look_at_server();
   void clear_old();
   void look_for_cycles();
+  void raise_floor();
   bool write(const std::vector<std::string>& statements);
   bool aside(const std::function<bool(Connection&, Vigil&)>& use);
 
   const Options& options_;
   Sessions& sessions_;
   Pool& pool_;
+  Fences& fences_;
   spi::Backend& queue_;
   const std::string process_;  // the beginning of its owners' names in the table
   std::string host_;
@@ -72,7 +79,7 @@ class Watch {
   std::mutex book_;                             // guards the next two
   std::vector<std::uint64_t> written_;          // what is in the table
   std::map<std::uint64_t, std::string> known_;  // and what as
-  Clock::time_point said_alive_{}, looked_for_old_{}, looked_for_cycles_{};
+  Clock::time_point said_alive_{}, looked_for_old_{}, looked_for_cycles_{}, looked_at_server_ = Clock::now();
   std::atomic<bool> anything_written_{false};
   std::atomic<bool> side_failed_{false};
   Ending ending_;

@@ -147,13 +147,22 @@ const Node* conflict(const Entry& waiter, const Entry& other) noexcept {
   return nullptr;
 }
 
+namespace {
+
+bool stands_before(const Entry& other, const Entry& waiter) {
+  if (!waiter.queued()) return !other.queued() && other.age > waiter.age;
+  return !other.queued() || (other.same_process(waiter) && other.age > waiter.age);
+}
+
+}  // namespace
+
 std::vector<const Entry*> in_the_way(const Entry& waiter, std::span<const Entry> all) {
   std::vector<const Entry*> holders, waiters;
   for (const Entry& other : all) {
     if (conflict(waiter, other) == nullptr) continue;
     if (!other.waits) {
-      if (other.owner != waiter.owner) holders.push_back(&other);
-    } else if (other.age > waiter.age && other.owner != waiter.owner) {
+      if (!other.same_session(waiter)) holders.push_back(&other);
+    } else if (other.owner != waiter.owner && stands_before(other, waiter)) {
       waiters.push_back(&other);
     }
   }
@@ -187,7 +196,8 @@ std::optional<Cycle> find_cycle(const Entry& waiter, std::span<const Entry> all)
     Cycle cycle;
     cycle.members.push_back(&waiter);
     std::vector<std::string> seen;
-    if (!leads_to(next->owner, waiter.owner, all, cycle.members, seen)) continue;
+    const bool itself = next->owner == waiter.owner;
+    if (!itself && !leads_to(next->owner, waiter.owner, all, cycle.members, seen)) continue;
     cycle.victim = *std::min_element(cycle.members.begin(), cycle.members.end(),
                                      [](const Entry* a, const Entry* b) { return younger(*a, *b); });
     return cycle;
@@ -200,6 +210,10 @@ std::string Cycle::text() const {
     return e.owner_name + " of process " + std::to_string(e.process) + " on " + e.host;
   };
   std::string words;
+  if (members.size() == 1) {
+    return name(*members[0]) + " waits for " + members[0]->nodes.back().text +
+           ", a row of which it holds already, in another lock";
+  }
   for (std::size_t i = 0; i < members.size(); ++i) {
     const Entry& wait = *members[i];
     words += (i == 0 ? "" : ", ") + name(wait) + " waits for " + wait.nodes.back().text;

@@ -18,11 +18,19 @@
 
 namespace hierlock::mysql {
 
+// What the text of a node begins with whose row was reached by an extend that was given up: the server gives it back
+// with all the rest only.
+inline constexpr std::string_view left_of_extend = "left of an extend: ";
+
 struct Node {
   plan::Row row;
   bool asked = false;
   std::string text;  // `u1/a1`
 };
+
+// A request that waits in the queue of its own process has no session yet: it goes under a number that no server gives
+// out. An extend there: its session's with `in_queue`; an acquire: with `without_session`, too, and otherwise any.
+inline constexpr std::uint64_t in_queue = std::uint64_t{1} << 62, without_session = std::uint64_t{1} << 61;
 
 struct Entry {
   std::uint64_t session = 0;  // the server's number. While it is extended, a session both holds and waits
@@ -34,6 +42,13 @@ struct Entry {
   std::vector<Node> nodes;
 
   std::uint64_t id() const noexcept { return session * 2 + (waits ? 1 : 0); }  // its row in the table
+  bool queued() const noexcept { return (session & in_queue) != 0; }
+  bool same_session(const Entry& other) const noexcept { return ((session ^ other.session) & ~in_queue) == 0; }
+  // Of one Locker.
+  bool same_process(const Entry& other) const noexcept {
+    return std::string_view(owner).substr(0, owner.rfind(':')) ==
+           std::string_view(other.owner).substr(0, other.owner.rfind(':'));
+  }
 };
 
 // The SQL. Rows are named by Entry::id().
@@ -50,9 +65,10 @@ std::vector<Entry> read_entries(const Reply& reply);
 
 // Whether holding the one keeps the other from being held by another owner, and where.
 const Node* conflict(const Entry& waiter, const Entry& other) noexcept;
-// The entries in the way of one that waits: every holder it is in conflict with, because it must wait for them all;
-// only if there is none, the earlier waiters it is in conflict with, because then it must be one of those it stands
-// behind.
+// The entries in the way of one that waits: every holder it is in conflict with, because it must wait for them all, and
+// that may be its own owner on another session; only if there is none, the waiters before it that it is in conflict
+// with, because then it must be one of those it stands behind. Before it are those who came earlier; and, if it still
+// waits in the queue of its process, all who wait at the server already.
 std::vector<const Entry*> in_the_way(const Entry& waiter, std::span<const Entry> all);
 
 struct Cycle {

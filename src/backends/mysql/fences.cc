@@ -1,0 +1,88 @@
+#include "mysql/fences.h"
+
+#include <charconv>
+
+namespace hierlock::mysql {
+
+namespace {
+
+constexpr unsigned no_such_table = 1146, no_such_column = 1054;
+
+std::uint64_t number(const std::optional<std::string>& text) {
+  std::uint64_t value = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
+  return value;
+}
+
+}  // namespace
+
+std::string server_number(bool mariadb) {
+  return mariadb ? "CRC32(CONCAT_WS('\n', @@hostname, @@port, @@datadir, @@server_id))" : "CRC32(@@server_uuid)";
+}
+
+void Fences::check(Connection& connection, Vigil& vigil) {
+  const std::uint64_t given = highest_.load();  // before the server mints: others are given more meanwhile
+  const Reply reply = connection.query("SELECT fence_floor, fence_server, " + server_number(connection.mariadb()) +
+                                           ", UUID_SHORT() FROM `" + layout_.settings_table() + "` WHERE id=1",
+                                       vigil);
+  if (reply.code == no_such_column) {
+    throw Error(ErrorKind::incompatible,
+                layout_.settings_table() +
+                    " was made by a version of hierlock that knew less: drop it, and provision "
+                    "with the same numbers again",
+                reply.code);
+  }
+  if (!reply.well() && reply.code != no_such_table) {
+    throw error_of(reply.code, reply.message, "read the fence floor in " + layout_.settings_table());
+  }
+  if (reply.rows.empty()) {
+    throw Error(ErrorKind::not_provisioned, layout_.settings_table() + " is not there any more: provision again",
+                reply.code);
+  }
+  const auto& row = reply.rows.front();
+  const std::uint64_t floor = number(row.at(0)), recorded = number(row.at(1)), server = number(row.at(2));
+  const std::uint64_t now = number(row.at(3)) & fence_mask;
+  const bool same = recorded == server || floor == 0;
+  if (!above_floor(now, floor, same) || now <= given) {
+    throw Error(ErrorKind::unsafe_topology,
+                "this server's UUID_SHORT() is below the numbers that were given out before: it was started earlier "
+                "than the server they came from, or its clock was set back. Fences would fall; restart this server "
+                "with its clock set right");
+  }
+  limit_ = floor + fence_slack;
+  if (recorded != server || now > floor + fence_slack / 2) {
+    if (!raise(connection, vigil)) {
+      throw Error(ErrorKind::denied, "cannot raise the fence floor in " + layout_.settings_table() +
+                                         ": docs/mysql.md lists the rights that are needed");
+    }
+  } else {
+    connection.ask("COMMIT", vigil);
+  }
+}
+
+bool Fences::minted(std::uint64_t number) noexcept {
+  std::uint64_t known = highest_.load();
+  while (known < number && !highest_.compare_exchange_weak(known, number)) {
+  }
+  return number <= limit_.load();
+}
+
+bool Fences::raise(Connection& connection, Vigil& vigil) {
+  const std::string table = "`" + layout_.settings_table() + "`";
+  const Reply now = connection.query("SELECT UUID_SHORT()", vigil);
+  if (!now.well()) return false;
+  const std::uint64_t floor = number(now.rows.at(0).at(0)) & fence_mask;
+  if (!connection
+           .query("UPDATE " + table + " SET fence_floor=GREATEST(fence_floor, " + std::to_string(floor) +
+                      "), fence_server=" + server_number(connection.mariadb()) + " WHERE id=1",
+                  vigil)
+           .well() ||
+      !connection.query("COMMIT", vigil).well()) {
+    if (!connection.broken()) connection.query("ROLLBACK", vigil);
+    return false;
+  }
+  limit_ = floor + fence_slack;
+  return true;
+}
+
+}  // namespace hierlock::mysql

@@ -1,0 +1,388 @@
+// Waits for each other that no server sees, and what is left of an extend that was given up (B11, H15).
+#include <cstdint>
+#include <future>
+#include <latch>
+#include <map>
+#include <random>
+#include <set>
+
+#include "on_server.h"
+
+namespace hierlock::mysql_tests {
+namespace {
+
+constexpr auto soon = 8s;  // found within 2 s (B11), and what a busy machine adds
+
+class Cycles : public OnServer {
+ protected:
+  // A request of somebody else, on a thread of its own; whoever holds is given back when `over` is.
+  struct Request {
+    std::future<std::optional<Error>> result;
+    bool done() const { return result.wait_for(0s) == std::future_status::ready; }
+  };
+  static Request ask(const std::function<void()>& what) {
+    return {std::async(std::launch::async, [what] { return error_of(what); })};
+  }
+  // How many wait at the server.
+  long waiting() {
+    return std::stol(plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table() +
+                                 "%' AND INFO LIKE '(SELECT%' AND COMMAND='Execute'"));
+  }
+  static bool says(const std::optional<Error>& error, const std::string& text) {
+    return error && std::string(error->what()).find(text) != std::string::npos;
+  }
+  // The row of a user, as docs/format.md has it.
+  static std::uint32_t bucket_of(const std::string& user, std::uint32_t buckets) {
+    std::uint32_t hash = 2166136261u;
+    const std::string key = std::string(3, '\0') + static_cast<char>(user.size()) + user;
+    for (const char byte : key) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619u;
+    return hash % buckets;
+  }
+  // A user in that row whose name begins so.
+  static std::string in_bucket(std::uint32_t bucket, std::uint32_t buckets, const std::string& prefix) {
+    for (int i = 0;; ++i) {
+      const std::string user = prefix + std::to_string(i);
+      if (bucket_of(user, buckets) == bucket) return user;
+    }
+  }
+};
+
+// --- some of the waits are in a process, some at the server ------------------------------------------------
+
+TEST_P(Cycles, through_a_wait_inside_of_a_process_and_waits_at_the_server_is_found) {  // B11
+  Locker one = open(), two = open();
+  std::latch held(1), over(1);
+  std::optional<Lock> p = one.acquire("p");
+  Request holder = ask([&] {  // of two: holds q, then asks for p
+    const Lock q = two.acquire("q");
+    held.count_down();
+    const Lock more = two.acquire("p");
+  });
+  held.wait();
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  Request queued = ask([&] { const Lock q = one.acquire("q"); });  // of one: holds nothing, and waits at the server
+  ASSERT_TRUE(eventually([&] { return waiting() == 2; }));
+  const auto begin = Clock::now();
+  const std::optional<Error> mine = error_of([&] { (void)one.acquire("q", {.timeout = 20s}); });  // behind that one
+  EXPECT_LT(Clock::now() - begin, soon);
+  if (mine) {
+    EXPECT_EQ(mine->kind(), ErrorKind::deadlock) << mine->what();
+    EXPECT_TRUE(p->held());
+  }
+  p.reset();
+  const std::optional<Error> others = holder.result.get();
+  EXPECT_NE(mine.has_value(), others.has_value()) << "one of them is the victim, and only one";
+  if (others) {
+    EXPECT_EQ(others->kind(), ErrorKind::deadlock) << others->what();
+  }
+  EXPECT_FALSE(queued.result.get()) << "who holds nothing is nobody's victim";
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Cycles, through_an_extend_that_waits_inside_of_a_process_is_found) {  // B11
+  Locker one = open(), two = open();
+  std::latch held(1);
+  Lock p = one.acquire("p");
+  Request holder = ask([&] {
+    const Lock q = two.acquire("q");
+    held.count_down();
+    const Lock more = two.acquire("p");
+  });
+  held.wait();
+  Request queued = ask([&] { const Lock q = one.acquire("q"); });
+  ASSERT_TRUE(eventually([&] { return waiting() == 2; }));
+  const auto begin = Clock::now();
+  const std::optional<Error> mine = error_of([&] { p.extend("q", {.timeout = 20s}); });
+  EXPECT_LT(Clock::now() - begin, soon);
+  if (mine) {
+    EXPECT_EQ(mine->kind(), ErrorKind::deadlock) << mine->what();
+    EXPECT_TRUE(says(mine, "released")) << mine->what();
+    EXPECT_FALSE(p.held());
+  }
+  p.release();
+  EXPECT_NE(mine.has_value(), holder.result.get().has_value());
+  EXPECT_FALSE(queued.result.get());
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Cycles, through_a_row_that_two_paths_share_and_a_wait_inside_of_the_process_is_found) {  // B11, H15
+  Locker locker = open("buckets=1");
+  Lock p = locker.acquire("p");
+  Request queued = ask([&] { const Lock q = locker.acquire("q"); });  // waits for the row of p
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  const auto begin = Clock::now();
+  const std::optional<Error> mine = error_of([&] { p.extend("q", {.timeout = 20s}); });  // waits in the process
+  EXPECT_LT(Clock::now() - begin, soon);
+  if (mine) {
+    EXPECT_EQ(mine->kind(), ErrorKind::deadlock) << mine->what();
+  }
+  p.release();
+  const std::optional<Error> others = queued.result.get();
+  EXPECT_TRUE(mine || others) << "they waited for each other";
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Cycles, a_wait_inside_of_a_process_that_is_no_cycle_is_left_alone) {
+  Locker one = open(), two = open();
+  const Lock p = one.acquire("p");
+  std::optional<Lock> q = two.acquire("q");
+  Request queued = ask([&] { const Lock lock = one.acquire("q"); });
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  Request mine = ask([&] {
+    const Lock r = one.acquire("r");
+    const Lock more = one.acquire("q");
+  });
+  EXPECT_FALSE(eventually([&] { return mine.done() || queued.done(); }, 5s));
+  q.reset();
+  EXPECT_FALSE(queued.result.get());
+  EXPECT_FALSE(mine.result.get());
+}
+
+TEST_P(Cycles, a_wait_inside_of_a_process_keeps_its_deadline_and_can_be_cancelled) {  // H2
+  Locker locker = open();
+  const Lock own = locker.acquire("p");
+  std::latch held(1), over(1);
+  Request holder = ask([&] {
+    const Lock q = locker.acquire("q");
+    held.count_down();
+    over.wait();
+  });
+  held.wait();
+  const auto begin = Clock::now();
+  EXPECT_FALSE(locker.try_acquire("q", 1500ms)) << "longer than it takes to be written down";
+  EXPECT_GE(Clock::now() - begin, 1500ms);
+  EXPECT_LT(Clock::now() - begin, 2500ms);
+  std::stop_source stop;
+  std::thread stops([&] {
+    (void)eventually([&] { return !locker.snapshot().waiters.empty(); });
+    stop.request_stop();
+  });
+  EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { (void)locker.acquire("q", {.cancel = stop.get_token()}); }));
+  stops.join();
+  over.count_down();
+  EXPECT_FALSE(holder.result.get());
+}
+
+// --- two paths in one row -----------------------------------------------------------------------------------
+
+TEST_P(Cycles, an_owner_that_asks_for_a_row_it_holds_for_another_path_is_told_at_once) {  // B11, H15
+  Locker locker = open("buckets=1");
+  Lock first = locker.acquire("alpha");
+  for (const bool waits : {true, false}) {
+    const auto begin = Clock::now();
+    const std::optional<Error> error =
+        error_of([&] { (void)(waits ? locker.acquire("beta") : locker.acquire("beta", {.timeout = 0s})); });
+    EXPECT_LT(Clock::now() - begin, 900ms);
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->kind(), ErrorKind::deadlock) << error->what();
+    for (const char* const part : {"alpha", "beta", "bucket 0", "one acquire"}) {
+      EXPECT_TRUE(says(error, part)) << part << ": " << error->what();
+    }
+  }
+  EXPECT_TRUE(first.held());
+  EXPECT_EQ(locked().size(), 1u);
+  first.extend("beta", {.timeout = 5s});  // on its own session it is no conflict
+  first.release();
+  EXPECT_TRUE(locker.acquire({"alpha", "beta"}).held());
+  EXPECT_TRUE(locker.acquire("beta").held());
+}
+
+TEST_P(Cycles, an_extend_to_a_row_that_the_same_owner_holds_in_another_lock_is_told_at_once) {  // B11, H15
+  const std::string p = "p", q = in_bucket((bucket_of("p", 7) + 1) % 7, 7, "q"),
+                    like_p = in_bucket(bucket_of("p", 7), 7, "r");
+  Locker locker = open("buckets=7");
+  Lock first = locker.acquire(p), second = locker.acquire(q);
+  const auto begin = Clock::now();
+  const std::optional<Error> error = error_of([&] { second.extend(like_p); });
+  EXPECT_LT(Clock::now() - begin, 900ms);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::deadlock) << error->what();
+  EXPECT_TRUE(says(error, "released")) << error->what();
+  EXPECT_TRUE(first.held());
+  EXPECT_FALSE(second.held()) << "as every deadlock in an extend";
+  EXPECT_EQ(locked().size(), 1u);
+}
+
+TEST_P(Cycles, an_owner_may_share_a_row_that_it_holds_shared) {  // H15
+  Locker locker = open("buckets=1&levels=2");
+  const Lock first = locker.acquire(shared("u1/r1"));
+  EXPECT_TRUE(locker.acquire(shared("u2/r2"), {.timeout = 5s}).held());
+}
+
+TEST_P(Cycles, of_two_owners_whose_paths_share_rows_crosswise_are_found) {  // B11, H15
+  constexpr std::uint32_t buckets = 7;
+  const std::string p = "p", q = in_bucket((bucket_of(p, buckets) + 1) % buckets, buckets, "q");
+  const std::string like_p = in_bucket(bucket_of(p, buckets), buckets, "r");
+  const std::string like_q = in_bucket(bucket_of(q, buckets), buckets, "s");
+  Locker locker = open("buckets=7");
+  std::latch held(2);
+  const auto crosses = [&](const std::string& mine, const std::string& next) {
+    return [&, mine, next] {
+      const Lock lock = locker.acquire(mine);
+      held.arrive_and_wait();
+      const Lock more = locker.acquire(next, {.timeout = 20s});
+    };
+  };
+  const auto begin = Clock::now();
+  Request first = ask(crosses(p, like_q)), second = ask(crosses(q, like_p));
+  const std::optional<Error> a = first.result.get(), b = second.result.get();
+  EXPECT_LT(Clock::now() - begin, soon);
+  ASSERT_NE(a.has_value(), b.has_value()) << "one of them is the victim, and only one";
+  EXPECT_EQ((a ? a : b)->kind(), ErrorKind::deadlock) << (a ? a : b)->what();
+  EXPECT_TRUE(locked().empty());
+}
+
+// --- an extend that was given up ----------------------------------------------------------------------------
+
+TEST_P(Cycles, an_extend_that_was_given_up_keeps_nobody_of_its_process_from_the_target) {  // B11, H2
+  Locker one = open(), two = open();
+  Lock mine = one.acquire("u1");
+  for (const bool cancelled : {false, true}) {
+    std::optional<Lock> others = two.acquire("u2/a1/r1");
+    std::stop_source stop;
+    std::thread stops([&] {
+      if (!cancelled) return;
+      (void)eventually([&] { return somebody_waits(); });
+      stop.request_stop();
+    });
+    const std::int64_t fence = mine.fence();
+    EXPECT_TRUE(fails_with(cancelled ? ErrorKind::cancelled : ErrorKind::timeout, [&] {
+      mine.extend("u2/a1/r1",
+                  cancelled ? AcquireOptions{.cancel = stop.get_token()} : AcquireOptions{.timeout = 100ms});
+    }));
+    stops.join();
+    EXPECT_TRUE(mine.held());
+    EXPECT_EQ(mine.fence(), fence);
+    for (const Snapshot::Holder& holder : one.snapshot().holders) EXPECT_FALSE(holder.target.starts_with("u2"));
+    others.reset();
+    Request next = ask([&] {
+      const Lock lock = one.acquire("u2/a1/r1", {.timeout = 5s});
+      EXPECT_TRUE(lock.held());
+      EXPECT_FALSE(two.try_acquire("u2/a1/r1"));
+    });
+    const std::optional<Error> error = next.result.get();
+    EXPECT_FALSE(error) << error->what();
+  }
+  mine.extend("u2/a1/r1", {.timeout = 5s});
+  EXPECT_FALSE(two.try_acquire("u2/a1/r1"));
+  mine.release();
+  EXPECT_TRUE(locked().empty());
+}
+
+// InnoDB gives back no row before the transaction ends: what the statement had reached stays locked.
+TEST_P(Cycles, what_an_extend_had_reached_stays_locked_at_the_server_and_status_says_so) {  // B7, H15
+  Locker one = open("publish_after=0"), two = open("publish_after=0");
+  Lock mine = one.acquire("u1");
+  std::optional<Lock> others = two.acquire("u2/a1/r1");
+  EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { mine.extend("u2/a1/r1", {.timeout = 100ms}); }));
+  others.reset();
+  EXPECT_EQ(locked().size(), 3u) << "u1, and the ancestors shared";
+  for (Locker* const locker : {&one, &two}) {
+    EXPECT_TRUE(eventually([&] {
+      int left = 0;
+      for (const Snapshot::Holder& holder : locker->snapshot().holders) {
+        if (holder.target == "left of an extend: u2" || holder.target == "left of an extend: u2/a1") ++left;
+      }
+      return left == 2;
+    }));
+  }
+  EXPECT_TRUE(two.acquire("u2/a1/r1", {.timeout = 5s}).held());
+  EXPECT_FALSE(two.try_acquire("u2/a1", 100ms)) << "contention without need, never a missing lock";
+  // The owner itself is told at once.
+  const auto begin = Clock::now();
+  const std::optional<Error> error = error_of([&] { (void)one.acquire("u2"); });
+  EXPECT_LT(Clock::now() - begin, 900ms);
+  EXPECT_TRUE(error && error->kind() == ErrorKind::deadlock) << (error ? error->what() : "granted");
+  mine.release();
+  EXPECT_TRUE(two.acquire("u2", {.timeout = 5s}).held());
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Cycles, through_what_is_left_of_an_extend_is_found) {  // B11
+  Locker one = open(), two = open();
+  Lock mine = one.acquire("u1");
+  std::optional<Lock> others = two.acquire("u2/a1/r1");
+  EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { mine.extend("u2/a1/r1", {.timeout = 100ms}); }));
+  others.reset();
+  std::latch held(1);
+  Request next = ask([&] {  // holds u3, waits at the server for what is left of u2
+    const Lock lock = one.acquire("u3");
+    held.count_down();
+    const Lock more = one.acquire("u2", {.timeout = 20s});
+  });
+  held.wait();
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  const auto begin = Clock::now();
+  const std::optional<Error> error = error_of([&] { (void)one.acquire("u3", {.timeout = 20s}); });  // in the process
+  EXPECT_LT(Clock::now() - begin, soon);
+  if (error) {
+    EXPECT_EQ(error->kind(), ErrorKind::deadlock) << error->what();
+  }
+  mine.release();
+  EXPECT_NE(error.has_value(), next.result.get().has_value());
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Cycles, extends_that_are_given_up_at_any_moment_never_make_two_holders) {  // H8, B11
+  const std::vector<std::string> paths = {"u1/a1/r1", "u1/a1/r2", "u1/a2", "u2", "u2/a1/r1"};
+  const auto below = [](const std::string& a, const std::string& b) { return a == b || b.starts_with(a + "/"); };
+  std::mutex mutex;
+  std::multiset<std::string> inside;
+  const auto enter = [&](const std::string& path) {
+    const std::lock_guard guard(mutex);
+    for (const std::string& other : inside) {
+      EXPECT_FALSE(below(path, other) || below(other, path)) << path << " while somebody holds " << other;
+    }
+    inside.insert(path);
+  };
+  const auto leave = [&](const std::string& path) {
+    const std::lock_guard guard(mutex);
+    inside.erase(inside.find(path));
+  };
+  Locker one = open(), two = open();
+  std::atomic<int> extended = 0, given_up = 0;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      std::minstd_rand random(t + 1);
+      Locker& locker = t % 2 == 0 ? one : two;
+      for (int i = 0; i < 60; ++i) {
+        const std::string first = paths[random() % paths.size()], second = paths[random() % paths.size()];
+        if (below(first, second) || below(second, first)) continue;
+        std::optional<Lock> lock;
+        if (error_of([&] { lock = locker.try_acquire(first, 2s); }) || !lock) continue;
+        enter(first);
+        leave(first);  // a deadlock would release it at some moment of the extend
+        bool both = false;
+        const std::optional<Error> error = error_of([&] {
+          lock->extend(second, {.timeout = std::chrono::microseconds(random() % 4000)});
+          both = true;
+        });
+        if (lock->held()) enter(first);
+        if (both) {
+          enter(second);
+          ++extended;
+          std::this_thread::yield();
+          leave(second);
+        } else {
+          const ErrorKind kind = error->kind();
+          EXPECT_TRUE(kind == ErrorKind::timeout || kind == ErrorKind::busy || kind == ErrorKind::deadlock)
+              << error->what();
+          EXPECT_EQ(lock->held(), kind != ErrorKind::deadlock) << error->what();
+          ++given_up;
+        }
+        if (lock->held()) leave(first);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(extended, 0);
+  EXPECT_GT(given_up, 0);
+  EXPECT_TRUE(one.snapshot().holders.empty());
+  EXPECT_TRUE(locked().empty());
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Cycles);
+
+}  // namespace
+}  // namespace hierlock::mysql_tests
