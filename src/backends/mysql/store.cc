@@ -604,9 +604,10 @@ bool Store::extend_rows(Held& held, const std::vector<plan::Row>& rows, const sp
   refuse_own_row(held.owner, &held, request.plan);
   LockReply& reply = at_server.reply;
   const std::unique_lock talking(held.talking);
+  bool to_the_end = false;  // a statement came there, though rows may have been missing
   const auto leave = [&] {
     at_server.broken = held.connection->broken();
-    leave_behind(held, request.plan, reply.well());
+    leave_behind(held, request.plan, to_the_end);
   };
   try {
     for (int made = 0;; ++made) {
@@ -615,6 +616,7 @@ bool Store::extend_rows(Held& held, const std::vector<plan::Row>& rows, const sp
       const Answer answer =
           ask({*held.connection, true, held.owner, held.local, rows, request, teller, &held}, reply, sent);
       if (answer != Answer::granted) break;
+      to_the_end = true;
       if (std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
         held.confirmed = sent;
         at_server.fence = fence_of(reply, *held.connection);
