@@ -71,7 +71,8 @@ struct Line {
 
   std::optional<Expectation> everywhere{};         // what is expected where no engine is named, or `else:`
   std::map<std::string, Expectation> by_engine{};  // what is expected of the named ones
-  std::size_t expectation_at = 0;                  // where in the file's text `=>` begins; npos: nowhere
+  // Where `=> …` is in the file's text, or would be.
+  std::size_t expectation_begins = 0, expectation_ends = 0;
 
   bool is_for(std::string_view engine) const;
   const Expectation& expected_of(const std::string& engine) const;
@@ -82,7 +83,13 @@ struct Script {
   std::string text;  // of the whole file, for rewritten()
   std::vector<std::string> proves, engines;
   std::vector<std::string> about;  // lines for the reader
-  std::vector<Line> lines;         // setup, steps and checks, in order
+  struct Fact {
+    std::string name;
+    std::string everywhere;  // where no engine is named
+    std::map<std::string, std::string> by_engine;
+  };
+  std::vector<Fact> facts;  // what the scenario says of itself, for tables in reports
+  std::vector<Line> lines;  // setup, steps and checks, in order
 
   std::vector<std::string> sessions() const;  // in the order of their first steps
   bool has_sql() const;
