@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -108,10 +109,11 @@ struct Result {
   std::string version;  // of the server; empty where there is none
   std::string url;      // without its password
   Verdict verdict = Verdict::error;
-  std::string message;                // why it is not `passed`, in one sentence
-  std::vector<std::string> sessions;  // in the order of their first steps
-  std::vector<Event> events;          // up to the first one that is not as expected
-  std::vector<std::string> schedule;  // names of the steps in the order they were played
+  std::string message;                       // why it is not `passed`, in one sentence
+  std::map<std::string, std::string> facts;  // what the scenario says of itself for this engine (`fact` lines)
+  std::vector<std::string> sessions;         // in the order of their first steps
+  std::vector<Event> events;                 // up to the first one that is not as expected
+  std::vector<std::string> schedule;         // names of the steps in the order they were played
   std::chrono::nanoseconds took{};
 
   bool passed() const noexcept { return verdict == Verdict::passed; }
@@ -128,6 +130,8 @@ struct RunOptions {
   // Names of all steps in another order than the file's; within a session they keep theirs. Empty: the file's. What is
   // expected of a step was written for the file's order, so here it is not looked at: see permute().
   std::vector<std::string> schedule{};
+  // Look at the engine's lock table after every step, for a report; otherwise only when somebody is silent.
+  bool lock_tables = false;
   // Told before each line is played.
   std::function<void(const Event&)> on_event{};
   std::stop_token cancel{};

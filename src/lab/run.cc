@@ -1,0 +1,43 @@
+#include <algorithm>
+
+#include "lab/play.h"
+
+namespace hierlock::lab {
+
+std::string_view to_string(Result::Verdict verdict) noexcept {
+  switch (verdict) {
+    case Result::Verdict::passed:
+      return "passed";
+    case Result::Verdict::failed:
+      return "failed";
+    case Result::Verdict::error:
+      return "error";
+    case Result::Verdict::skipped:
+      return "skipped";
+  }
+  return "?";
+}
+
+Result run(const Scenario& scenario, std::string_view url, const RunOptions& options) {
+  const Script& script = scenario.script();
+  Play play(script, url, options);
+  if (options.schedule.empty()) return play.as_written();
+  std::map<std::string, std::string> session_of;
+  for (const Line& line : script.lines) {
+    if (line.kind == Event::Kind::step) session_of.emplace(line.name, line.session);
+  }
+  for (const std::string& name : options.schedule) {
+    if (!session_of.contains(name)) throw Error(ErrorKind::invalid_argument, "schedule: there is no step " + name);
+  }
+  auto next = options.schedule.begin();
+  return play.in_order_of([&](const std::vector<std::string>& choices) {
+    while (next != options.schedule.end()) {
+      const std::string& session = session_of.at(*next++);
+      // One that is over, since a step of its failed, is left out.
+      if (std::find(choices.begin(), choices.end(), session) != choices.end()) return session;
+    }
+    return choices.front();
+  });
+}
+
+}  // namespace hierlock::lab
