@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -37,6 +38,7 @@ class Scenario {
   const std::string& file() const noexcept;                  // where it was read from, for messages
   const std::vector<std::string>& proves() const noexcept;   // requirement ids
   const std::vector<std::string>& engines() const noexcept;  // where it may be run; empty: anywhere
+  const std::string& text() const noexcept;                  // as it was read
 
   const Script& script() const noexcept { return *script_; }
   explicit Scenario(std::shared_ptr<const Script> script) : script_(std::move(script)) {}
@@ -137,10 +139,17 @@ struct RunOptions {
   std::stop_token cancel{};
 };
 
+// Whether this build can play anything at such a URL.
+bool knows(std::string_view url);
+
 // Plays a scenario at a URL: memory:, shm:…, mysql://…, postgres://…, sqlite:. Throws only invalid_argument for a
 // malformed URL and unsupported for an engine that this build does not have; what goes wrong later is in the Result.
 // One at a time on a server: a second run there, by whomever, waits for the first.
 Result run(const Scenario& scenario, std::string_view url, const RunOptions& options = {});
+
+// The text of the scenario with what happened in these results as its expectations. Lines that were as expected stay as
+// they are, and so do those of engines that have no result here; `unknown` is nobody's expectation.
+std::string rewritten(const Scenario& scenario, std::span<const Result> results);
 
 // --- every order --------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <hierlock/spi/url.h>
+
 #include "lab/play.h"
 
 namespace hierlock::lab {
@@ -16,6 +18,21 @@ std::string_view to_string(Result::Verdict verdict) noexcept {
       return "skipped";
   }
   return "?";
+}
+
+bool knows(std::string_view url) {
+  const std::string scheme = spi::Url::parse(url).scheme;
+  if (scheme == "memory" || scheme == "shm") return true;
+#ifdef HIERLOCK_LAB_MYSQL
+  if (scheme == "mysql") return true;
+#endif
+#ifdef HIERLOCK_LAB_POSTGRES
+  if (scheme == "postgres" || scheme == "postgresql") return true;
+#endif
+#ifdef HIERLOCK_LAB_SQLITE
+  if (scheme == "sqlite") return true;
+#endif
+  return false;
 }
 
 Result run(const Scenario& scenario, std::string_view url, const RunOptions& options) {

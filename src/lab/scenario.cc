@@ -596,6 +596,8 @@ const std::string& Scenario::file() const noexcept { return script_->file; }
 const std::vector<std::string>& Scenario::proves() const noexcept { return script_->proves; }
 const std::vector<std::string>& Scenario::engines() const noexcept { return script_->engines; }
 
+const std::string& Scenario::text() const noexcept { return script_->text; }
+
 Scenario parse(std::string_view text, std::string_view file) {
   return Scenario(std::make_shared<const Script>(Parser(text, file).parse()));
 }
