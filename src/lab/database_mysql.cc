@@ -41,7 +41,7 @@ constexpr milliseconds mariadb_lag{150};  // its view is read anew if nobody has
 enum class Tls : std::uint8_t { off, on, verify };
 
 struct Address {
-  std::string host, socket, user, password, database, ca;
+  std::string host, socket, user, password, ca;
   unsigned port = 3306;
   Tls tls = Tls::verify;
 
@@ -73,14 +73,14 @@ unsigned port_number(std::string_view text) {
   return port;
 }
 
-// As the store of mysql: reads it, so that one URL does for both; what only the store knows is the store's.
+// As the store of mysql: reads it, so that one URL does for both; what only the store knows is the store's, and so is
+// the database: the lab has its own.
 Address read_address(const spi::Url& url) {
   if (!url.rest.starts_with("//")) refuse("a mysql URL begins with mysql://, as in mysql://app@db/shop");
   Address address;
   const std::string_view text = std::string_view(url.rest).substr(2);
   const std::size_t slash = text.find('/');
   std::string_view authority = text.substr(0, slash);
-  if (slash != text.npos) address.database = spi::Url::decode(text.substr(slash + 1));
   if (const std::size_t at = authority.rfind('@'); at != authority.npos) {
     const std::string_view who = authority.substr(0, at);
     const std::size_t colon = who.find(':');
@@ -238,8 +238,7 @@ std::vector<Row> rows_of(MYSQL_RES* result) {
 // The connection that looks, and keeps other runs of the lab away. One question at a time, of any thread.
 class Side {
  public:
-  explicit Side(const Address& address)
-      : handle_(connect_to(address, address.database, side_seconds, CLIENT_MULTI_STATEMENTS)) {}
+  explicit Side(const Address& address) : handle_(connect_to(address, "", side_seconds, CLIENT_MULTI_STATEMENTS)) {}
 
   // Throws what error_of() says. Of several statements, the rows of the last that has some.
   std::vector<Row> ask(const std::string& sql, const std::string& doing = "use the server") {

@@ -636,6 +636,117 @@ TEST_P(OnEngine, what_a_killed_run_left_goes) {
   EXPECT_TRUE(database().look().waits.empty());
 }
 
+// --- what only one of them has ------------------------------------------------------------------------------------
+
+class OnSqlite : public OnEngine {};
+
+TEST_P(OnSqlite, a_file_of_its_own_is_removed_with_its_folder) {
+  const auto own = open_database("sqlite:");
+  own->make_room(1s);
+  const std::string file = well(*own->connect("T1"), "select file from pragma_database_list where name = 'main'")
+                               .rows.front()
+                               .front()
+                               .value();
+  EXPECT_TRUE(std::filesystem::exists(file));
+  const auto other = open_database("sqlite:");
+  other->make_room(0s);  // two of these do not meet
+  own->clear_room();
+  EXPECT_FALSE(std::filesystem::exists(file));
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(file).parent_path()));
+  EXPECT_TRUE(fails_with(ErrorKind::not_provisioned, [&] { own->connect("T2"); }));
+}
+
+TEST_P(OnSqlite, a_file_that_an_outsider_locked) {
+  const auto t1 = connect("T1");
+  const auto elsewhere = fork();
+  if (elsewhere == 0) {  // in another process, where the file's locks are others
+    execlp("python3", "python3", "-c",
+           "import sqlite3, sys\nc = sqlite3.connect(sys.argv[1], isolation_level=None)\nc.execute('begin immediate')\n"
+           "open(sys.argv[1] + '.locked', 'w').close()\nimport time\ntime.sleep(60)",
+           (folder_ + "/hierlock_lab.db").c_str(), nullptr);
+    _exit(127);
+  }
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder_ + "/hierlock_lab.db.locked"); }));
+  auto answer = start(*t1, "update t set v = 0");
+  EXPECT_EQ(blockers("T1"), Names{"outsider"});
+  kill(elsewhere, SIGKILL);
+  waitpid(elsewhere, nullptr, 0);
+  EXPECT_TRUE(answer.get().well());
+}
+
+TEST_P(OnSqlite, who_wants_everything_waits_for_those_who_read) {
+  const auto t1 = connect("T1"), t2 = connect("T2");
+  well(*t1, "begin");
+  well(*t1, "select * from t");
+  auto begins = start(*t2, "begin exclusive");
+  EXPECT_EQ(blockers("T2"), Names{"T1"});
+  well(*t1, "commit");
+  EXPECT_TRUE(begins.get().well());
+}
+
+TEST_P(OnSqlite, a_reader_is_not_taken_for_the_blocker_of_a_writer) {
+  run("pragma journal_mode = wal");
+  const auto t1 = connect("T1"), t2 = connect("T2"), reader = connect("R");
+  well(*reader, "begin");
+  well(*reader, "select * from t");
+  for (int i = 0; i < 50; ++i) {
+    take(*t1, 1);
+    auto waits = start(*t2, "update t set v = 0 where id = 1");
+    ASSERT_EQ(blockers("T2"), Names{"T1"});
+    well(*t1, "commit");
+    const View view = database().look();
+    EXPECT_TRUE(view.waits.empty()) << text_of(view);
+    EXPECT_TRUE(waits.get().well());
+  }
+}
+
+TEST_P(OnSqlite, a_read_keeps_the_others_commit_waiting_and_new_readers_out) {
+  const auto t1 = connect("T1"), t2 = connect("T2"), t3 = connect("T3");
+  well(*t1, "begin");
+  well(*t1, "select * from t");
+  take(*t2, 1);
+  auto commits = start(*t2, "commit");
+  EXPECT_EQ(blockers("T2"), Names{"T1"});
+  auto reads = start(*t3, "select v from t where id = 1");
+  EXPECT_EQ(blockers("T3"), Names{"T2"});
+  well(*t1, "commit");
+  EXPECT_TRUE(commits.get().well());
+  EXPECT_EQ(reads.get().rows, (std::vector<Row>{{"11"}}));
+}
+
+class OnMysql : public OnEngine {};
+
+TEST_P(OnMysql, locks_are_named_by_table_index_and_key_and_keep_their_modes) {
+  run("create table s (id int primary key, name varchar(9), key by_name (name)) engine=innodb");
+  run("insert into s values (1, 'a'), (5, 'e')");
+  const auto t1 = connect("T1"), t2 = connect("T2");
+  well(*t1, "begin");
+  well(*t1, "select * from s where id >= 5 for update");
+  well(*t1, "select * from s where name = 'a' for share");
+  auto inserts = start(*t2, "insert into s values (9, 'z')");
+  const std::optional<WaitSeen> wait = seen_waiting("T2");
+  ASSERT_TRUE(wait.has_value());
+  EXPECT_EQ(wait->object, "s(supremum)");
+  EXPECT_EQ(wait->blockers, Names{"T1"});
+  const View view = database().look();
+  const auto has = [&](const LockSeen& wanted) {
+    return std::any_of(view.locks.begin(), view.locks.end(), [&](const LockSeen& lock) {
+      return lock.session == wanted.session && lock.object == wanted.object && lock.mode == wanted.mode &&
+             lock.granted == wanted.granted;
+    });
+  };
+  EXPECT_TRUE(has({"T1", "s", "IX", true})) << text_of(view);
+  EXPECT_TRUE(has({"T1", "s(5)", "X,REC_NOT_GAP", true})) << text_of(view);
+  EXPECT_TRUE(has({"T1", "s(supremum)", "X", true})) << text_of(view);
+  EXPECT_TRUE(has({"T1", "s.by_name('a', 1)", "S", true})) << text_of(view);
+  EXPECT_TRUE(has({"T2", "s(supremum)", "X,INSERT_INTENTION", false})) << text_of(view);
+  well(*t1, "rollback");
+  EXPECT_TRUE(inserts.get().well());
+}
+
+INSTANTIATE_TEST_SUITE_P(, OnSqlite, testing::Values("SQLITE"), [](const auto& engine) { return engine.param; });
+INSTANTIATE_TEST_SUITE_P(, OnMysql, testing::Values("MYSQL"), [](const auto& engine) { return engine.param; });
+
 // --- rights -------------------------------------------------------------------------------------------------------
 
 // A URL's user and password, replaced.
