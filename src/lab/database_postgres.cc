@@ -314,17 +314,19 @@ class PostgresDatabase final : public Database {
     }
     for (const auto& [id, name] : seats) list += (list.empty() ? "" : ",") + id;
     // In this order: what is granted in between is no longer asked for in the second answer, and is not told.
-    const std::vector<Row> blocked = hall_->side.ask(
-        "SELECT pid, b FROM unnest('{" + list +
-        "}'::int[]) pid, LATERAL unnest(pg_blocking_pids(pid) || pg_safe_snapshot_blocking_pids(pid)) b");
+    const std::vector<Row> blocked =
+        hall_->side.ask("SELECT pid, b, false FROM unnest('{" + list +
+                        "}'::int[]) pid, unnest(pg_blocking_pids(pid)) b UNION ALL SELECT pid, b, true FROM unnest('{" +
+                        list + "}'::int[]) pid, unnest(pg_safe_snapshot_blocking_pids(pid)) b");
     const std::vector<Row> locks = hall_->side.ask(
         "SELECT l.pid, l.granted, l.locktype, l.mode, CASE WHEN n.nspname IN ('" + room +
         "', 'pg_catalog') THEN c.relname WHEN c.relname IS NULL THEN 'relation ' || l.relation ELSE n.nspname || '.' "
         "|| "
-        "c.relname END, l.page, l.tuple, l.transactionid, l.classid, l.objid, l.objsubid "
+        "c.relname END, l.page, l.tuple, l.transactionid, l.classid, l.objid, l.objsubid, l.virtualxid "
         "FROM pg_locks l LEFT JOIN pg_class c ON c.oid = l.relation LEFT JOIN pg_namespace n ON n.oid = c.relnamespace "
+        // Everybody has one on itself.
         "WHERE l.pid = ANY('{" +
-        list + "}') AND l.locktype <> 'virtualxid' AND COALESCE(n.nspname, '') <> 'pg_toast'");
+        list + "}') AND NOT (l.locktype = 'virtualxid' AND l.granted) AND COALESCE(n.nspname, '') <> 'pg_toast'");
     View view;
     std::map<std::string, std::string> asked_for, row_of;  // by process id
     for (const Row& row : locks) {
@@ -338,16 +340,18 @@ class PostgresDatabase final : public Database {
     for (const Row& row : blocked) {
       const std::string id = row[0].value_or("");
       const std::string holder = row[1].value_or("");
-      auto asked = asked_for.find(id);
-      if (asked == asked_for.end()) continue;
+      const bool for_a_snapshot = row[2] == "t";  // READ ONLY DEFERRABLE waits without a lock
+      const auto asked = asked_for.find(id);
+      if (asked == asked_for.end() && !for_a_snapshot) continue;
       // Who waits for a row waits for the transaction that has it, and keeps its own place with a lock on the row.
       const auto own_place = row_of.find(id);
-      const bool of_a_row = own_place != row_of.end() && asked->second.starts_with("transaction");
+      std::string object = for_a_snapshot ? "a safe snapshot" : asked->second;
+      if (own_place != row_of.end() && object.starts_with("transaction")) object = own_place->second;
       const auto other = seats.find(holder);
       const std::string who = other != seats.end() ? other->second
                               : holder == "0"      ? "outsider, a prepared transaction"
                                                    : "outsider " + holder;
-      add_wait(view, seats.at(id), who, of_a_row ? own_place->second : asked->second);
+      add_wait(view, seats.at(id), who, object);
     }
     return view;
   }
@@ -361,6 +365,7 @@ class PostgresDatabase final : public Database {
     if (kind == "page") return number(4) + ", page " + number(5);
     if (kind == "extend") return number(4) + ", to extend it";
     if (kind == "transactionid") return "transaction " + number(7);
+    if (kind == "virtualxid") return "transaction " + number(11);
     if (kind == "advisory") {
       if (row[10] == "2") return "advisory " + number(8) + "," + number(9);
       const std::uint64_t high = std::stoull(row[8].value_or("0")), low = std::stoull(row[9].value_or("0"));
