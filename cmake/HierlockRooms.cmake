@@ -152,6 +152,17 @@ function(hierlock_component name libraries)  # then the objects of its parts
   set_property(GLOBAL APPEND PROPERTY HIERLOCK_COMPONENTS ${name})
 endfunction()
 
+# Text files as a source: hierlock_embed(<variable> <namespace> <file>...) makes a .cc that defines, of each file, a
+# std::string_view named after it (`report.css`: report_css), and sets the variable to its path.
+function(hierlock_embed variable space)
+  set(out "${CMAKE_CURRENT_BINARY_DIR}/${variable}.cc")
+  list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" OUTPUT_VARIABLE files)
+  add_custom_command(OUTPUT "${out}" DEPENDS ${files} "${hierlock_SOURCE_DIR}/cmake/embed.cmake" VERBATIM
+    COMMAND "${CMAKE_COMMAND}" "-DOUT=${out}" "-DSPACE=${space}" "-DFILES=${files}"
+      -P "${hierlock_SOURCE_DIR}/cmake/embed.cmake")
+  set(${variable} "${out}" PARENT_SCOPE)
+endfunction()
+
 function(hierlock_suite name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "PATH" "")
   if(NOT arg_PATH)
