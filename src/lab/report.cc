@@ -10,14 +10,15 @@ namespace hierlock::lab {
 namespace {
 
 // In a script element only `<` can end the data or begin a comment (HTML, 4.12.1.3), and in JSON it stands in strings
-// only.
+// only. Line feeds, on the other hand, never stand in strings: they and the blanks after them are left out.
 std::string inert(const std::string& document) {
   std::string out;
-  out.reserve(document.size());
+  bool indent = false;
   for (const char c : document) {
+    indent = c == '\n' || (indent && c == ' ');
     if (c == '<') {
       out += "\\u003c";
-    } else {
+    } else if (!indent) {
       out += c;
     }
   }

@@ -473,18 +473,17 @@
     const kinds = { "prevented": "prevented", "happens": "happens", "not supported": "skipped", "error": "error", "not as told": "failed" };
     by_id("isolation").hidden = false;
     by_id("levels").append(
-      make("thead", {}, make("tr", {}, ["engine", "level", ...anomalies].map(title => make("th", { scope: "col" }, clean(title))))),
+      make("thead", {}, make("tr", {}, ["level", ...anomalies].map(title => make("th", { scope: "col" }, clean(title))))),
       make("tbody", {}, engines.flatMap((engine, j) => {
         const rows = levels.filter(level => cells.some(cell => cell.j === j && cell.level === level));
-        return rows.map((level, k) => make("tr", { class: k === 0 ? "engine" : null },
-          k === 0 ? make("th", { scope: "rowgroup", rowspan: rows.length }, make("b", {}, engine_text(engine))) : null,
-          make("th", { scope: "row" }, clean(level)),
+        const head = make("tr", { class: "engine" }, make("th", { scope: "rowgroup", colspan: anomalies.length + 1 }, engine_text(engine)));
+        return rows.length === 0 ? [] : [head, ...rows.map(level => make("tr", {}, make("th", { scope: "row" }, clean(level)),
           anomalies.map(anomaly => {
             const cell = cells.find(each => each.j === j && each.level === level && each.anomaly === anomaly);
             if (!cell) return make("td", { class: "note" }, "–");
             return make("td", {}, make("a", { class: "chip " + (kinds[cell.word] || ""), href: link(cell.i, j),
               "aria-label": clean([engine_text(engine), level, anomaly].join(", ") + ": " + cell.word) }, clean(cell.word)));
-          })));
+          })))];
       })));
   }
 
