@@ -52,6 +52,14 @@ Scenario parse(std::string_view text, std::string_view file = "scenario");
 // Also throws Error(unavailable) if the file cannot be read.
 Scenario load(const std::string& path);
 
+// How text is drawn: by default for any file or pipe.
+struct Style {
+  std::size_t width = 80;  // columns; what does not fit is wrapped
+  bool colour = false;
+};
+// For what is written to this descriptor: as wide as its terminal, and in colour unless NO_COLOR is set (no-color.org).
+Style style_of(int descriptor) noexcept;
+
 // --- what happened ------------------------------------------------------------------------------------------------
 
 // A row lock, a table lock, a name, a path: as its engine names it.
@@ -107,6 +115,10 @@ struct Result {
   };
   std::string scenario, file;
   std::vector<std::string> proves;
+  std::vector<std::string> about;  // what the scenario tells its reader, line by line
+  // Its `fact` lines, by their first word: `fact level read committed` is {"level", "read committed"}. html() draws the
+  // table of X2 from `level`, `anomaly` and `shows` (`mysql: happens; postgres: prevented; else: not supported`).
+  std::map<std::string, std::string> facts;
   std::string engine;   // `mysql`, `mariadb`, `postgres`, `sqlite`, `memory`, `shm`
   std::string version;  // of the server; empty where there is none
   std::string url;      // without its password
@@ -119,8 +131,9 @@ struct Result {
   std::chrono::nanoseconds took{};
 
   bool passed() const noexcept { return verdict == Verdict::passed; }
-  // The transcript as swim lanes, one column a session, and the message.
-  std::string str() const;
+  // The transcript as swim lanes: one column a session, a bar below a step for as long as it waits. Then why each step
+  // ended as it did, and the message.
+  std::string str(const Style& style = {}) const;
 };
 std::string_view to_string(Result::Verdict verdict) noexcept;
 
@@ -176,11 +189,27 @@ struct Permuted {
   bool complete = false;        // every one that can happen, under the bounds that were asked for
   std::vector<Class> classes;   // the most frequent first
   bool deadlocks() const noexcept;
-  std::string str() const;
+  // The classes, each with its share and the schedule to replay it by.
+  std::string str(const Style& style = {}) const;
 };
 
 // Plays every interleaving that can really happen: after each step, the choices are the sessions that are seen not to
 // wait. Throws as run() does, and Error(unavailable) if a schedule could not be played.
 Permuted permute(const Scenario& scenario, std::string_view url, const PermuteOptions& options = {});
+
+// --- what people see ----------------------------------------------------------------------------------------------
+
+// Documents about any number of results, in their order. Whatever a scenario or an engine says is text in them and
+// nothing else: it cannot end a string, an element or a script. Bytes that are not UTF-8 are told as `\xHH`.
+
+// One JSON document with everything a Result has; docs/lab-report.md has its fields.
+std::string json(std::span<const Result> results);
+
+// JUnit XML: a suite for each engine, a case for each scenario. A failure and an error bring their transcript.
+std::string junit(std::span<const Result> results);
+
+// One file for a browser that needs nothing else, the network least of all: the grid of scenarios and engines, and of
+// each the swim lanes, with the locks and the graph of waits at every step.
+std::string html(std::span<const Result> results);
 
 }  // namespace hierlock::lab
