@@ -116,18 +116,17 @@ struct Result {
   std::string scenario, file;
   std::vector<std::string> proves;
   std::vector<std::string> about;  // what the scenario tells its reader, line by line
-  // Its `fact` lines, by their first word: `fact level read committed` is {"level", "read committed"}. html() draws the
-  // table of X2 from `level`, `anomaly` and `shows` (`mysql: happens; postgres: prevented; else: not supported`).
+  // Its `fact` lines, by their first word, as they are for this engine: `fact level read committed` is {"level", "read
+  // committed"}. html() draws the table of X2 from `level`, `anomaly` and `shows` (`happens`, `prevented`).
   std::map<std::string, std::string> facts;
   std::string engine;   // `mysql`, `mariadb`, `postgres`, `sqlite`, `memory`, `shm`
   std::string version;  // of the server; empty where there is none
   std::string url;      // without its password
   Verdict verdict = Verdict::error;
-  std::string message;                       // why it is not `passed`, in one sentence
-  std::map<std::string, std::string> facts;  // what the scenario says of itself for this engine (`fact` lines)
-  std::vector<std::string> sessions;         // in the order of their first steps
-  std::vector<Event> events;                 // up to the first one that is not as expected
-  std::vector<std::string> schedule;         // names of the steps in the order they were played
+  std::string message;                // why it is not `passed`, in one sentence
+  std::vector<std::string> sessions;  // in the order of their first steps
+  std::vector<Event> events;          // up to the first one that is not as expected
+  std::vector<std::string> schedule;  // names of the steps in the order they were played
   std::chrono::nanoseconds took{};
 
   bool passed() const noexcept { return verdict == Verdict::passed; }
@@ -204,6 +203,7 @@ Permuted permute(const Scenario& scenario, std::string_view url, const PermuteOp
 
 // One JSON document with everything a Result has; docs/lab-report.md has its fields.
 std::string json(std::span<const Result> results);
+std::string json(const Permuted& permuted);
 
 // JUnit XML: a suite for each engine, a case for each scenario. A failure and an error bring their transcript.
 std::string junit(std::span<const Result> results);

@@ -178,7 +178,8 @@ TEST(LabJson, has_everything_that_a_result_has) {
 }
 
 TEST(LabJson, of_nothing_is_a_document) {
-  EXPECT_EQ(json({}), "{\n  \"version\": 1,\n  \"hierlock\": \"" HIERLOCK_VERSION "\",\n  \"results\": []\n}\n");
+  EXPECT_EQ(json(std::span<const Result>{}),
+            "{\n  \"version\": 1,\n  \"hierlock\": \"" HIERLOCK_VERSION "\",\n  \"results\": []\n}\n");
 }
 
 TEST_F(LabDocuments, json_is_json_whatever_it_tells) {

@@ -182,7 +182,7 @@ inline Result cell(std::string engine, std::string version, const std::string& l
   r.scenario = level + ": " + anomaly;
   r.file = "scenarios/anomalies/cells.scenario";
   r.proves = {"X2"};
-  r.facts = {{"level", level}, {"anomaly", anomaly}, {"shows", engine + ": " + shows + "; else: prevented"}};
+  r.facts = {{"level", level}, {"anomaly", anomaly}, {"shows", shows}};
   r.url = engine + "://lab@127.0.0.1/test";
   r.verdict = shows == "not supported" ? Result::Verdict::skipped : Result::Verdict::passed;
   r.message = shows == "not supported" ? engine + " has no level " + level : "";
@@ -213,7 +213,7 @@ inline Result hostility() {
   Result r = deadlock("mysql", hostile);
   r.scenario = r.file = r.url = r.message = hostile;
   r.proves = r.about = {hostile};
-  r.facts = {{"level", hostile}, {"anomaly", hostile}, {"shows", "mysql: " + hostile}};
+  r.facts = {{"level", hostile}, {"anomaly", hostile}, {"shows", hostile}};
   r.verdict = Result::Verdict::failed;
   for (Event& event : r.events) {
     event.text = event.sent = event.expected = event.actual = event.why = hostile;

@@ -73,6 +73,25 @@ void write(Json& json, const Event& event) {
 
 }  // namespace
 
+std::string json(const Permuted& permuted) {
+  Json json;
+  json.open_object()
+      .number("version", std::uint64_t{1})
+      .text("hierlock", HIERLOCK_VERSION)
+      .text("scenario", valid(permuted.scenario))
+      .text("engine", valid(permuted.engine))
+      .number("schedules", permuted.schedules)
+      .boolean("complete", permuted.complete)
+      .boolean("deadlocks", permuted.deadlocks())
+      .open_array("classes");
+  for (const Permuted::Class& one : permuted.classes) {
+    json.open_object().text("outcome", valid(one.outcome)).number("schedules", one.schedules);
+    write(json, "schedule", one.schedule);
+    json.boolean("deadlock", one.deadlock).close();
+  }
+  return json.close().close().str();
+}
+
 std::string json(std::span<const Result> results) {
   Json json;
   json.open_object().number("version", std::uint64_t{1}).text("hierlock", HIERLOCK_VERSION).open_array("results");

@@ -155,10 +155,6 @@ class Permuter {
 
 }  // namespace
 
-bool Permuted::deadlocks() const noexcept {
-  return std::any_of(classes.begin(), classes.end(), [](const Class& one) { return one.deadlock; });
-}
-
 Permuted permute(const Scenario& scenario, std::string_view url, const PermuteOptions& options) {
   return Permuter(scenario.script(), url, options).all();
 }

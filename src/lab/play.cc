@@ -145,6 +145,7 @@ Play::Play(const Script& script, std::string_view url, const RunOptions& options
   result_.scenario = script.name;
   result_.file = script.file;
   result_.proves = script.proves;
+  result_.about = script.about;
   result_.sessions = script.sessions();
   const spi::Url parsed = spi::Url::parse(url);
   result_.url = parsed.safe_text();

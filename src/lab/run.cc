@@ -6,20 +6,6 @@
 
 namespace hierlock::lab {
 
-std::string_view to_string(Result::Verdict verdict) noexcept {
-  switch (verdict) {
-    case Result::Verdict::passed:
-      return "passed";
-    case Result::Verdict::failed:
-      return "failed";
-    case Result::Verdict::error:
-      return "error";
-    case Result::Verdict::skipped:
-      return "skipped";
-  }
-  return "?";
-}
-
 bool knows(std::string_view url) {
   const std::string scheme = spi::Url::parse(url).scheme;
   if (scheme == "memory" || scheme == "shm") return true;
