@@ -191,8 +191,12 @@ Play::Happened Play::describe(Event& event, const std::string& session, const St
     happened.as.step = {};
     happened.as.step.kind = Kind::deadlock;
     happened.as.step.sessions = happened.victims;
-    event.why = (settled.cycle.empty() ? "A deadlock" : "They waited in a circle, " + circle(settled.cycle)) + "; " +
-                result_.engine + " chose " + listed(happened.victims) + " as the victim.";
+    // Where the engine broke the circle before it could be seen, it may still say what it was.
+    const std::string& told = settled.answers.at(happened.victims.front()).message;
+    event.why = result_.engine + " chose " + listed(happened.victims) + " as the victim" +
+                (!settled.cycle.empty() ? ": they waited in a circle, " + circle(settled.cycle) + "."
+                 : told.empty()         ? "."
+                                        : ". It says: " + told);
   } else {
     for (const Expectation::Freed& freed : happened.as.unblocks) {
       event.why +=
