@@ -160,6 +160,7 @@ Play::Happened Play::describe(Event& event, const std::string& session, const St
   Happened happened;
   const auto own = settled.answers.find(session);
   const WaitSeen* wait = own == settled.answers.end() ? settled.view.wait_of(session) : nullptr;
+  if (wait != nullptr && wait->blockers.empty()) wait = nullptr;
   const bool is_step = event.kind == Event::Kind::step;
   if (own != settled.answers.end()) {
     happened.as.step = as_outcome(own->second);

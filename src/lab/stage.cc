@@ -20,6 +20,12 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
+// A wait of which the engine does not say for whom may be one for anybody: that is not known.
+bool shown_to_wait(const View& view, const std::string& session) {
+  const WaitSeen* wait = view.wait_of(session);
+  return wait != nullptr && !wait->blockers.empty();
+}
+
 }  // namespace
 
 std::vector<std::string> find_cycle(const View& view) {
@@ -216,13 +222,13 @@ Stage::Settled Stage::settle(const std::vector<std::string>& until, bool look_al
     const std::vector<std::string> cycle = find_cycle(settled.view);
     if (!cycle.empty() && settled.cycle.empty()) settled.cycle = cycle;
     const bool all_wait = std::all_of(silent.begin(), silent.end(), [&](const std::string& name) {
-      return settled.view.wait_of(name) != nullptr && !contains(until, name);
+      return shown_to_wait(settled.view, name) && !contains(until, name);
     });
     // A circle is the engine's to break. If it does not, it is one of waits like any other.
     if (all_wait && cycle.empty()) return settled;
     if (Clock::now() >= end) {
       for (const std::string& name : silent) {
-        if (settled.view.wait_of(name) == nullptr) settled.unknown.push_back(name);
+        if (!shown_to_wait(settled.view, name)) settled.unknown.push_back(name);
       }
       return settled;
     }
