@@ -1,6 +1,7 @@
 #include "lab/dialect.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -36,13 +37,14 @@ std::string trimmed(std::string_view text) {
 std::optional<nanoseconds> read_duration(std::string_view text) {
   const std::size_t unit_at = text.find_first_not_of("0123456789.");
   if (unit_at == 0 || unit_at == std::string_view::npos || unit_at > 12) return std::nullopt;
-  const std::string number(text.substr(0, unit_at));
   const std::string_view unit = text.substr(unit_at);
   const double scale = unit == "ms" ? 1e6 : unit == "s" ? 1e9 : unit == "m" ? 60e9 : 0;
-  char* end = nullptr;
-  const double value = std::strtod(number.c_str(), &end) * scale;
-  if (scale == 0 || *end != '\0' || value > 86'400e9) return std::nullopt;
-  return nanoseconds(std::llround(value));
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + unit_at, number);
+  if (scale == 0 || error != std::errc() || end != text.data() + unit_at || number * scale > 86'400e9) {
+    return std::nullopt;
+  }
+  return nanoseconds(std::llround(number * scale));
 }
 
 [[noreturn]] void has_no(std::string_view engine, const std::string& what) {

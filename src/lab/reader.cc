@@ -14,7 +14,15 @@ bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 bool is_quote(char c) noexcept { return c == '\'' || c == '"' || c == '`'; }
 char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// How many bytes the UTF-8 character at the beginning has; 0 if it is none.
+// The value of a hexadecimal digit; -1 if it is none.
+int hex_digit(char c) noexcept {
+  if (is_digit(c)) return c - '0';
+  const char small = lower(c);
+  return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
+}
+
+}  // namespace
+
 std::size_t character_size(std::string_view text) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -31,8 +39,6 @@ std::size_t character_size(std::string_view text) noexcept {
   return size;
 }
 
-}  // namespace
-
 bool same_word(std::string_view a, std::string_view b) noexcept {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
 }
@@ -47,17 +53,16 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
 }
 
 Reader::Reader(std::string_view text, std::string_view file) : file_(file), text_(text) {
+  if (text_.starts_with("\xEF\xBB\xBF")) fail(0, "text without a byte order mark expected");
   for (std::size_t i = 0; i < text_.size();) {
     const std::size_t size = character_size(std::string_view(text_).substr(i));
     if (size == 0) fail(i, "UTF-8 expected");
-    if (size == 1 && static_cast<unsigned char>(text_[i]) < ' ' && text_[i] != '\n' && text_[i] != '\t' &&
-        text_[i] != '\r') {
+    const bool ends_line = text_[i] == '\n' || text_.compare(i, 2, "\r\n") == 0;
+    if (static_cast<unsigned char>(text_[i]) < ' ' && text_[i] != '\t' && !ends_line) {
       fail(i, "text expected, not a control character");
     }
-    i += size;
-  }
-  for (std::size_t i = 0; i < text_.size(); ++i) {
     if (text_[i] == '\r') text_[i] = ' ';
+    i += size;
   }
   // A backslash at its end continues a line.
   for (std::size_t i = 0; i < text_.size(); ++i) {
@@ -89,12 +94,6 @@ void Reader::fail(std::size_t at, const std::string& what) const {
               file_ + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + what);
 }
 
-std::size_t Reader::line() const noexcept {
-  const auto newlines = std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(begin_), '\n');
-  const auto joined_before = std::lower_bound(joined_lines_.begin(), joined_lines_.end(), begin_);
-  return static_cast<std::size_t>(newlines + (joined_before - joined_lines_.begin())) + 1;
-}
-
 std::string_view Reader::rest() const { return std::string_view(text_).substr(at_, trimmed_size(at_, end_)); }
 
 std::string Reader::between(std::size_t begin, std::size_t end) const {
@@ -112,29 +111,44 @@ bool Reader::next_line() {
     begin_ = next_;
     whole_end_ = std::min(text_.find('\n', begin_), text_.size());
     next_ = std::min(whole_end_ + 1, text_.size());
-    cut_comment(false);
+    ++lines_;
+    while (joined_ < joined_lines_.size() && joined_lines_[joined_] < begin_) ++joined_;
     at_ = begin_;
+    end_ = whole_end_;
     skip_blanks();
-    if (!ended()) return true;
+    if (ended()) continue;
+    if (peek() != '#') return true;
+    check_comment(at_);
   }
   at_ = end_ = text_.size();
   return false;
 }
 
-void Reader::sql_line() { cut_comment(true); }
+// Otherwise the next line would be lost without a word.
+void Reader::check_comment(std::size_t at) const {
+  const auto joined_after = std::lower_bound(joined_lines_.begin(), joined_lines_.end(), at);
+  if (joined_after != joined_lines_.end() && *joined_after < whole_end_) {
+    fail(at, "a comment that ends with its line expected, and a backslash at its end continues this one");
+  }
+}
 
 void Reader::cut_comment(bool quotes_count) {
+  quotes_count_ = quotes_count;
   char quote = '\0';
-  std::size_t opened = 0;
+  std::size_t opened = 0, closed = whole_end_;
   end_ = whole_end_;
   for (std::size_t i = begin_; i < whole_end_; ++i) {
     const char c = text_[i];
     if (quote != '\0') {
-      if (c == quote) quote = '\0';  // a doubled one opens it again
+      if (c != quote) continue;
+      quote = '\0';
+      closed = i;
     } else if (quotes_count && is_quote(c)) {
       quote = c;
-      opened = i;
+      const bool doubled = closed + 1 == i && text_[closed] == c;  // it was not closed after all
+      if (!doubled) opened = i;
     } else if (c == '#' && (i == begin_ || is_blank(text_[i - 1]))) {
+      check_comment(i);
       end_ = i;
       break;
     }
@@ -152,16 +166,17 @@ bool Reader::take(char c) noexcept {
   return true;
 }
 
-std::string_view Reader::peek_word() const {
+std::string_view Reader::peek_word(std::string_view ends) const {
   std::size_t after = at_;
   while (after < end_ && is_letter(text_[after])) ++after;
+  if (after < end_ && ends.find(text_[after]) == std::string_view::npos) return {};
   return std::string_view(text_).substr(at_, after - at_);
 }
 
 std::string_view Reader::word() {
-  const std::string_view word = peek_word();
-  at_ += word.size();
-  return word;
+  const std::size_t begin = at_;
+  while (at_ < end_ && is_letter(text_[at_])) ++at_;
+  return std::string_view(text_).substr(begin, at_ - begin);
 }
 
 std::string_view Reader::name() {
@@ -188,7 +203,13 @@ std::string Reader::quoted(const std::string& what) {
       value += quote;
     } else if (c == '\\' && !ended()) {
       const char escaped = text_[at_++];
-      value += escaped == 'n' ? '\n' : escaped == 'r' ? '\r' : escaped;
+      const int high = at_ + 1 < end_ ? hex_digit(text_[at_]) : -1, low = high < 0 ? -1 : hex_digit(text_[at_ + 1]);
+      if (escaped == 'x' && low >= 0) {
+        value += static_cast<char>(high * 16 + low);
+        at_ += 2;
+      } else {
+        value += escaped == 'n' ? '\n' : escaped == 'r' ? '\r' : escaped;
+      }
     } else {
       value += c;
     }
@@ -230,7 +251,7 @@ std::size_t Reader::scan(std::size_t begin, std::size_t end, const std::function
       if (c == quote) quote = '\0';
       continue;
     }
-    if (is_quote(c)) {
+    if (quotes_count_ && is_quote(c)) {
       quote = c;
       continue;
     }
@@ -242,14 +263,22 @@ std::size_t Reader::scan(std::size_t begin, std::size_t end, const std::function
 }
 
 std::size_t Reader::find_arrow() const {
-  std::size_t last = end_;
+  std::size_t last = end_, opened = end_;
+  bool hidden = false;  // there is one behind the `(` at `opened`
   scan(at_, end_, [&](std::size_t i, int depth) {
-    if (depth <= 0 && text_.compare(i, 2, "=>") == 0 && i + 2 <= end_ && (i == at_ || is_blank(text_[i - 1])) &&
-        (i + 2 == end_ || is_blank(text_[i + 2]))) {
-      last = i;
+    if (depth <= 0 && text_[i] == '(') {
+      opened = i;
+      hidden = false;
+    } else if (text_.compare(i, 2, "=>") == 0 && i + 2 <= end_ && (i == at_ || is_blank(text_[i - 1])) &&
+               (i + 2 == end_ || is_blank(text_[i + 2]))) {
+      if (depth <= 0) last = i;
+      hidden = depth > 0;
+    } else if (depth == 1 && text_[i] == ')') {
+      hidden = false;
     }
     return false;
   });
+  if (hidden && last == end_) fail(opened, "a `)` expected for this one");
   return last;
 }
 

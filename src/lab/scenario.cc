@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -30,11 +31,23 @@ constexpr Word outcomes[] = {
 constexpr std::string_view outcome_words =
     "ok, rows, affected, blocked by, deadlock, timeout, busy, conflict, serialization or error";
 
-bool is_engine(std::string_view word) {
-  return std::find(known_engines().begin(), known_engines().end(), word) != known_engines().end();
+// In expectations: the engines that are not named; and the sessions that may go on.
+constexpr std::string_view others = "else", unblocks_word = "unblocks";
+// Each is a connection and a thread.
+constexpr std::size_t most_sessions = 100;
+
+bool contains(const std::vector<std::string>& all, std::string_view one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
 }
+bool is_engine(std::string_view word) { return contains(known_engines(), word); }
+std::string of(const std::string& engine) { return " of " + (engine == others ? "the other engines" : engine); }
 
 // --- values -------------------------------------------------------------------------------------------------------
+
+// 0: it is a control character, or not UTF-8, and cannot stand in a file as it is.
+std::size_t printable_size(std::string_view text) {
+  return static_cast<unsigned char>(text.front()) < ' ' && text.front() != '\t' ? 0 : character_size(text);
+}
 
 bool needs_quotes(std::string_view value) {
   if (value.empty() || std::isspace(static_cast<unsigned char>(value.front())) != 0 ||
@@ -42,26 +55,37 @@ bool needs_quotes(std::string_view value) {
     return true;
   }
   if (same_word(value, "null") || same_word(value, "none")) return true;
-  return value.find_first_of(",;'\"`()#\\\n\r") != std::string_view::npos ||
-         value.find("=>") != std::string_view::npos || value.find("unblocks") != std::string_view::npos;
+  // After a `;` it might be taken for the name of an engine and a colon.
+  if (value.find(':') != std::string_view::npos && (value.front() < '0' || value.front() > '9')) return true;
+  for (std::string_view rest = value; !rest.empty();) {
+    const std::size_t size = printable_size(rest);
+    if (size == 0) return true;
+    rest.remove_prefix(size);
+  }
+  return value.find_first_of(",;'\"`()#\\") != std::string_view::npos || value.find("=>") != std::string_view::npos ||
+         value.find("unblocks") != std::string_view::npos;
 }
 
 std::string value_text(const std::optional<std::string>& value) {
   if (!value) return "null";
   if (!needs_quotes(*value)) return *value;
   std::string text = "'";
-  for (const char c : *value) {
+  for (std::string_view rest = *value; !rest.empty();) {
+    const char c = rest.front();
+    const std::size_t size = printable_size(rest);
     if (c == '\n') {
       text += "\\n";
-      continue;
-    }
-    if (c == '\r') {
+    } else if (c == '\r') {
       text += "\\r";
-      continue;
+    } else if (size == 0) {
+      constexpr char digits[] = "0123456789abcdef";
+      text +=
+          {'\\', 'x', digits[(static_cast<unsigned char>(c) >> 4) & 15], digits[static_cast<unsigned char>(c) & 15]};
+    } else {
+      if (c == '\'' || c == '\\') text += c;  // doubled
+      text += rest.substr(0, size);
     }
-    if (c == '\'') text += '\'';
-    if (c == '\\') text += '\\';
-    text += c;
+    rest.remove_prefix(std::max<std::size_t>(size, 1));
   }
   return text + "'";
 }
@@ -88,17 +112,15 @@ class Parser {
 
   void line() {
     const std::size_t begin = reader_.at();
-    const std::string_view first = reader_.peek_word();
-    if (first == "scenario") return header(script_.name, "the name of the scenario");
-    if (first == "about") {
+    const std::string_view first = reader_.peek_word(" \t");
+    for (const auto& [keyword, read] : prose) {
+      if (first != keyword) continue;
+      reader_.prose_line();
       reader_.word();
-      return script_.about.push_back(rest("a sentence about the scenario"));
+      return (this->*read)(begin);
     }
-    if (first == "proves") return words(script_.proves, "a requirement, such as H13");
-    if (first == "engines") return engines();
-    if (first == "fact") return fact();
-    reader_.sql_line();  // from here on, quotes count
     if (first == "setup" || first == "check") {
+      reader_.sql_line();
       reader_.word();
       Line line;
       line.kind = first == "setup" ? Event::Kind::setup : Event::Kind::check;
@@ -110,12 +132,11 @@ class Parser {
     step();
   }
 
-  void header(std::string& into, const std::string& what) {
-    const std::size_t begin = reader_.at();
-    reader_.word();
-    if (!into.empty()) reader_.fail(begin, "one `scenario` in a file, and this is the second");
-    into = rest(what);
+  void name(std::size_t begin) {
+    if (!script_.name.empty()) reader_.fail(begin, "one `scenario` in a file, and this is the second");
+    script_.name = rest("the name of the scenario");
   }
+  void about(std::size_t) { script_.about.push_back(rest("a sentence about the scenario")); }
   std::string rest(const std::string& what) {
     reader_.skip_blanks();
     std::string text(reader_.rest());
@@ -123,46 +144,49 @@ class Parser {
     reader_.to_end();
     return text;
   }
-  void words(std::vector<std::string>& into, const std::string& what) {
-    reader_.word();
+  // Calls `see` with each word of the line and its place; commas between them are allowed.
+  void words(const std::function<void(std::size_t, std::string_view)>& see) {
     do {
       reader_.skip_blanks();
-      const std::string_view word = reader_.until(" \t,");
-      if (word.empty()) expected(what);
-      into.emplace_back(word);
+      const std::size_t at = reader_.at();
+      see(at, reader_.until(" \t,"));
       reader_.skip_blanks();
       reader_.take(',');
       reader_.skip_blanks();
     } while (!reader_.ended());
   }
-  void engines() {
-    const std::size_t begin = reader_.at();
+  void proves(std::size_t) {
+    words([this](std::size_t at, std::string_view word) {
+      if (word.empty()) reader_.fail(at, "a requirement, such as H13 expected");
+      script_.proves.emplace_back(word);
+    });
+  }
+  void engines(std::size_t begin) {
     if (!script_.engines.empty()) reader_.fail(begin, "one `engines` in a file, and this is the second");
-    std::size_t at = begin;
-    reader_.word();
-    do {
-      reader_.skip_blanks();
-      at = reader_.at();
-      const std::string_view word = reader_.until(" \t,");
+    words([this](std::size_t at, std::string_view word) {
       if (!is_engine(word)) reader_.fail(at, "an engine expected: " + joined(known_engines(), " "));
+      if (contains(script_.engines, word)) reader_.fail(at, std::string(word) + " is named twice");
       script_.engines.emplace_back(word);
-      reader_.skip_blanks();
-      reader_.take(',');
-      reader_.skip_blanks();
-    } while (!reader_.ended());
+    });
   }
-  void fact() {
-    reader_.word();
+  // A fact may take several lines, each for other engines.
+  void fact(std::size_t) {
     reader_.skip_blanks();
     Script::Fact fact;
-    fact.name = reader_.word();
+    fact.name = reader_.name();
     if (fact.name.empty()) expected("the name of the fact");
+    const bool apart = reader_.ended() || reader_.peek() == ' ' || reader_.peek() == '\t';
     reader_.skip_blanks();
-    if (reader_.ended()) expected("what the fact is");
+    if (reader_.ended() || !apart) expected("a blank and what the fact is");
     for (const auto& [names, begin, end] : split_by_engine()) {
       const std::string value(reader_.between(begin, end));
-      if (names.empty()) fact.everywhere = value;
-      for (const std::string& name : names) (name == "else" ? fact.everywhere : fact.by_engine[name]) = value;
+      if (value.empty()) reader_.fail(begin, "what the fact is expected");
+      for (const std::string& name : names) {
+        if (!facts_.insert({fact.name, name}).second) {
+          reader_.fail(begin, "what the fact " + fact.name + " is" + of(name) + " is said twice");
+        }
+        (name == others ? fact.everywhere : fact.by_engine[name]) = value;
+      }
     }
     reader_.to_end();
     script_.facts.push_back(std::move(fact));
@@ -184,26 +208,32 @@ class Parser {
     reader_.skip_blanks();
     if (!reader_.take(':')) expected("a colon after the step's name");
     if (!steps_.insert(line.name).second) reader_.fail(name_at, "there is a step `" + line.name + "` already");
-    if (is_engine(line.session) || line.session == "else") {
-      reader_.fail(session_at, "`" + line.session + "` is the name of an engine: call the session otherwise");
+    if (is_engine(line.session) || line.session == others || line.session == unblocks_word) {
+      reader_.fail(session_at,
+                   "`" + line.session + "` has a meaning of its own in expectations: call the session otherwise");
     }
-    sessions_.insert(line.session);
+    if (sessions_.insert(line.session).second && sessions_.size() > most_sessions) {
+      reader_.fail(session_at, "at most " + std::to_string(most_sessions) + " sessions expected");
+    }
     any_step_ = true;
+    reader_.sql_line();
     sql_line(std::move(line), true);
   }
 
   // [ENGINES:] TEXT [=> EXPECTATION]
   void sql_line(Line line, bool may_expect) {
     reader_.skip_blanks();
+    const std::size_t names_at = reader_.at();
     if (std::vector<std::string> names = reader_.engine_names(is_engine); !names.empty()) {
-      if (std::find(names.begin(), names.end(), "else") != names.end()) {
-        reader_.fail(reader_.at(), "the names of engines expected; `else:` is for expectations");
+      if (contains(names, others)) {
+        reader_.fail(names_at, "the names of engines expected; `else:` is for expectations");
       }
       line.only = std::move(names);
       reader_.skip_blanks();
     }
     const std::size_t begin = reader_.at();
-    const std::size_t arrow = may_expect ? reader_.find_arrow() : reader_.end();
+    const std::size_t arrow = reader_.find_arrow();
+    if (arrow != reader_.end() && !may_expect) reader_.fail(arrow, "no `=>` expected: setup must succeed");
     line.text = reader_.between(begin, arrow);
     if (line.text.empty()) reader_.fail(begin, "a statement expected");
     line.expectation_begins = begin + reader_.trimmed_size(begin, arrow);
@@ -224,20 +254,19 @@ class Parser {
   // --- expectations -------------------------------------------------------------------------------------------------
 
   struct Part {
-    std::vector<std::string> engines;  // empty: nobody is named
+    std::vector<std::string> engines;  // `else` among them
     std::size_t begin, end;
   };
-  // `mysql mariadb: A; postgres: B`, from here to the end of the line; or all of it for everybody.
+  // `mysql mariadb: A; postgres: B; else: C`, from here to the end of the line. What comes first may be without a name:
+  // it is what `else:` is.
   std::vector<Part> split_by_engine() {
-    reader_.skip_blanks();
     std::vector<Part> parts;
     for (;;) {
-      reader_.skip_blanks();
       std::vector<std::string> names = reader_.engine_names(is_engine);
+      if (names.empty()) names.emplace_back(others);
       reader_.skip_blanks();
       const std::size_t begin = reader_.at();
-      if (names.empty() && !parts.empty()) expected("the name of an engine and a colon");
-      const std::size_t end = names.empty() ? reader_.end() : reader_.find_next_engine(is_engine);
+      const std::size_t end = reader_.find_next_engine(is_engine);
       parts.push_back({std::move(names), begin, end});
       if (end == reader_.end()) return parts;
       reader_.move_to(end + 1);  // the semicolon
@@ -246,23 +275,20 @@ class Parser {
 
   void expectations(Line& line, std::size_t arrow) {
     for (const Part& part : split_by_engine()) {
-      const Expectation one = expectation(part.begin, part.end);
-      if (part.engines.empty()) line.everywhere = one;
+      const Expectation one = expectation(line.session, part.begin, part.end);
       for (const std::string& name : part.engines) {
-        if (name == "else") {
-          line.everywhere = one;
-        } else if (!line.by_engine.emplace(name, one).second) {
-          reader_.fail(part.begin, "what " + name + " is expected to do is said twice");
-        }
+        const bool twice = name == others ? line.everywhere.has_value() : line.by_engine.contains(name);
+        if (twice) reader_.fail(part.begin, "what is expected" + of(name) + " is said twice");
+        (name == others ? line.everywhere.emplace() : line.by_engine[name]) = one;
       }
     }
     arrows_.push_back({script_.lines.size(), arrow});
   }
 
-  Expectation expectation(std::size_t begin, std::size_t end) {
+  Expectation expectation(const std::string& of_session, std::size_t begin, std::size_t end) {
     Expectation result;
     result.said = true;
-    const std::size_t unblocks = reader_.find_word("unblocks", begin, end);
+    const std::size_t unblocks = reader_.find_word(unblocks_word, begin, end);
     std::size_t head = unblocks;
     if (unblocks != end) {
       head = begin + reader_.trimmed_size(begin, unblocks);
@@ -273,11 +299,15 @@ class Parser {
     }
     if (head != begin || unblocks == end) result.step = outcome(begin, head);
     if (unblocks != end) {
-      const Reader::Limit limit(reader_, unblocks + std::string_view("unblocks").size(), end);
+      const Reader::Limit limit(reader_, unblocks + unblocks_word.size(), end);
+      std::vector<std::string> freed_sessions;
       do {
         reader_.skip_blanks();
+        const std::size_t at = reader_.at();
+        session(freed_sessions);
         Expectation::Freed freed;
-        freed.session = session();
+        freed.session = freed_sessions.back();
+        if (freed.session == of_session) reader_.fail(at, "another session expected: a step does not unblock itself");
         reader_.skip_blanks();
         if (reader_.take('(')) {
           const std::size_t inner = reader_.at();
@@ -295,12 +325,13 @@ class Parser {
     return result;
   }
 
-  std::string session() {
+  void session(std::vector<std::string>& into) {
     const std::size_t at = reader_.at();
     std::string name(reader_.name());
     if (name.empty()) expected("the name of a session");
+    if (contains(into, name)) reader_.fail(at, "another session expected: " + name + " is named twice");
     mentioned_.push_back({name, at});
-    return name;
+    into.push_back(std::move(name));
   }
 
   Expected outcome(std::size_t begin, std::size_t end) {
@@ -325,7 +356,7 @@ class Parser {
         if (reader_.word() != "by") reader_.fail(at, "`blocked by` and the names of sessions expected");
         do {
           reader_.skip_blanks();
-          result.sessions.push_back(session());
+          session(result.sessions);
           reader_.skip_blanks();
         } while (reader_.take(','));
         break;
@@ -333,10 +364,13 @@ class Parser {
         if (!reader_.take(',')) break;
         for (;;) {
           reader_.skip_blanks();
-          result.sessions.push_back(session());
+          session(result.sessions);
           reader_.skip_blanks();
           if (reader_.ended()) break;
-          if (reader_.word() != "or") expected("`or` and another session that may be the victim, or the end");
+          if (reader_.peek_word(" \t") != "or") {
+            expected("`or` and another session that may be the victim, or the end");
+          }
+          reader_.word();
         }
         break;
       case Kind::error:
@@ -403,70 +437,74 @@ class Parser {
   LockStep lock_step(std::size_t begin, std::size_t end) {
     const Reader::Limit limit(reader_, begin, end);
     LockStep step;
-    const std::string_view verb = reader_.peek_word();
+    const std::string_view verb = reader_.peek_word(" \t");
     if (verb == "extend") step.kind = LockStep::Kind::extend;
     if (verb == "release") step.kind = LockStep::Kind::release;
     if (verb != "named" && verb != "slots") reader_.word();
-    for (;;) {
-      reader_.skip_blanks();
-      reader_.take(',');
-      reader_.skip_blanks();
-      if (reader_.ended()) break;
-      const std::size_t at = reader_.at();
-      const std::string_view word = reader_.peek_word();
+    reader_.skip_blanks();
+    while (!reader_.ended()) {
+      const std::string_view word = lock_word();
       if ((word == "timeout" || word == "nowait") && step.kind != LockStep::Kind::release) {
         reader_.word();
         step.timeout = std::chrono::nanoseconds(0);
         if (word == "timeout") {
           reader_.skip_blanks();
-          step.timeout = duration(reader_, reader_.at(), reader_.until(" \t"));
+          const std::size_t at = reader_.at();
+          step.timeout = duration(reader_, at, reader_.until(" \t"));
         }
         reader_.skip_blanks();
         if (!reader_.ended()) expected("the end of the step");
         break;
       }
-      step.targets.push_back(target(at));
+      step.targets.push_back(target());
+      reader_.skip_blanks();
+      if (!reader_.take(',')) continue;
+      reader_.skip_blanks();
+      if (reader_.ended()) expected("another target");
     }
     if (step.targets.empty() && step.kind != LockStep::Kind::release) expected("a target, such as u1/a1/r1");
     return step;
   }
 
-  Target target(std::size_t at) {
+  // Of a word that is part of a path (`shared/a`, `timeout1`) this is empty.
+  std::string_view lock_word() const { return reader_.peek_word(" \t,'\""); }
+
+  // [shared] PATH, [shared] named NAME, slots NAME COUNT
+  Target target() {
+    const std::size_t at = reader_.at();
+    const bool is_shared = lock_word() == "shared";
+    if (is_shared) {
+      reader_.word();
+      reader_.skip_blanks();
+    }
+    const std::string_view word = lock_word();
+    const bool is_named = word == "named", is_slots = word == "slots";
+    if (is_named || is_slots) {
+      reader_.word();
+      reader_.skip_blanks();
+    }
+    const std::string text = quoted_or_word(is_named || is_slots ? "the name of the lock" : "a path, such as u1/a1/r1");
+    std::uint32_t count = 0;
+    if (is_slots) {
+      reader_.skip_blanks();
+      count = static_cast<std::uint32_t>(
+          std::min<std::uint64_t>(number("how many may hold it at once"), std::uint64_t{max_slots} + 1));
+    }
     try {
-      std::string_view word = reader_.peek_word();
-      const bool is_shared = word == "shared";
-      if (is_shared) {
-        reader_.word();
-        reader_.skip_blanks();
-        word = reader_.peek_word();
-      }
-      if (word == "named" || word == "slots") {
-        reader_.word();
-        reader_.skip_blanks();
-        const std::string name = quoted_or_word("the name of the lock");
-        if (word == "named") return is_shared ? shared(named(name)) : named(name);
-        reader_.skip_blanks();
-        const std::uint64_t count = number("how many may hold it at once");
-        const Target result = slots(name, static_cast<std::uint32_t>(std::min<std::uint64_t>(count, max_slots + 1u)));
-        return is_shared ? shared(result) : result;
-      }
-      const std::string path = quoted_or_word("a path, such as u1/a1/r1");
-      return is_shared ? shared(path) : Target(path);
+      Target target = is_named ? named(text) : is_slots ? slots(text, count) : Target(text);
+      return is_shared ? shared(std::move(target)) : target;
     } catch (const Error& error) {
-      if (std::string_view(error.what()).starts_with(script_.file + ":")) throw;
       reader_.fail(at, error.what());
     }
   }
   std::string quoted_or_word(const std::string& what) {
     if (reader_.peek() == '"' || reader_.peek() == '\'') return reader_.quoted(what);
-    std::string_view word = reader_.until(" \t");
-    if (word.size() > 1 && word.back() == ',') word.remove_suffix(1);
+    const std::string_view word = reader_.until(" \t,");
     if (word.empty()) expected(what);
     return std::string(word);
   }
 
-  // --- the whole
-  // ------------------------------------------------------------------------------------------------------
+  // --- the whole ----------------------------------------------------------------------------------------------------
 
   void finish() {
     if (script_.name.empty()) reader_.fail(0, "`scenario` and its name expected");
@@ -485,10 +523,21 @@ class Parser {
     }
   }
 
+  struct Prose {
+    std::string_view keyword;
+    void (Parser::*read)(std::size_t begin);  // after the keyword; `begin` is where that is
+  };
+  static constexpr Prose prose[] = {{"scenario", &Parser::name},
+                                    {"about", &Parser::about},
+                                    {"proves", &Parser::proves},
+                                    {"engines", &Parser::engines},
+                                    {"fact", &Parser::fact}};
+
   Reader reader_;
   Script script_;
   bool any_step_ = false;
   std::set<std::string> steps_, sessions_;
+  std::set<std::pair<std::string, std::string>> facts_;  // name and engine
   struct Mention {
     std::string session;
     std::size_t at;
@@ -545,21 +594,32 @@ std::string Expectation::str() const {
   return text;
 }
 
+std::string Line::expectation() const {
+  std::vector<std::string> parts;
+  for (const auto& [engine, expected] : by_engine) parts.push_back(engine + ": " + expected.str());
+  if (everywhere) parts.push_back((by_engine.empty() ? "" : "else: ") + everywhere->str());
+  return joined(parts, "; ");
+}
+
 std::string rewritten(const Script& script, const std::map<std::size_t, std::string>& expectations) {
-  std::string text = script.text;
-  for (auto line = script.lines.rbegin(); line != script.lines.rend(); ++line) {
-    const auto found = expectations.find(line->number);
-    if (found == expectations.end()) continue;
-    const std::size_t begin = line->expectation_begins;
-    std::size_t end = line->expectation_ends;
-    while (end > begin && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;
+  const std::string& old = script.text;
+  std::string text;
+  std::size_t done = 0;
+  for (const Line& line : script.lines) {
+    const auto found = expectations.find(line.number);
+    if (found == expectations.end() || found->second == line.expectation()) continue;
+    const std::size_t begin = line.expectation_begins;
+    const std::size_t last = old.find_last_not_of(" \t\r", line.expectation_ends - 1);
+    const std::size_t end = std::max(begin, last == std::string::npos ? begin : last + 1);
     // The arrow stays where it was, so that the arrows of a file stay in one column.
-    std::size_t gap = begin;
-    while (gap < end && text[gap] != '=') ++gap;
-    const std::string blanks = gap < end ? text.substr(begin, gap - begin) : " ";
-    text.replace(begin, end - begin, found->second.empty() ? "" : blanks + "=> " + found->second);
+    const std::size_t arrow = std::min(old.find('=', begin), end);
+    text += old.substr(done, begin - done);
+    if (!found->second.empty()) {
+      text += (arrow < end ? old.substr(begin, arrow - begin) : " ") + "=> " + found->second;
+    }
+    done = end;
   }
-  return text;
+  return text + old.substr(done);
 }
 
 // --- asking a script ------------------------------------------------------------------------------------------------

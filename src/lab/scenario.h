@@ -38,7 +38,8 @@ struct Expected {
   std::vector<std::string> sessions{};  // blocked: by all of these. deadlock: one of these is the victim
   std::string code{};                   // error
 
-  std::string str() const;
+  std::string str() const;  // as in a scenario; what is read from it is equal to this
+  bool operator==(const Expected&) const = default;
 };
 
 // Of one engine.
@@ -47,11 +48,13 @@ struct Expectation {
   struct Freed {
     std::string session;
     Expected end{};
+    bool operator==(const Freed&) const = default;
   };
   std::vector<Freed> unblocks{};
   bool said = false;  // there is a `=>`; otherwise the step must succeed, and may free others
 
   std::string str() const;  // as after `=>`
+  bool operator==(const Expectation&) const = default;
 };
 
 struct LockStep {
@@ -59,6 +62,7 @@ struct LockStep {
   Kind kind = Kind::acquire;
   std::vector<Target> targets{};                      // of a release: none means all
   std::optional<std::chrono::nanoseconds> timeout{};  // zero: no wait
+  bool operator==(const LockStep&) const = default;
 };
 
 struct Line {
@@ -74,6 +78,7 @@ struct Line {
   // Where `=> …` is in the file's text, or would be.
   std::size_t expectation_begins = 0, expectation_ends = 0;
 
+  std::string expectation() const;  // all of it, as after `=>`; empty if nothing is said
   bool is_for(std::string_view engine) const;
   const Expectation& expected_of(const std::string& engine) const;
 };
@@ -103,7 +108,8 @@ const std::vector<std::string>& known_engines();
 // statements where it needs several. Throws Error(unsupported) for what the engine does not have.
 std::vector<std::string> in_dialect(std::string_view engine, std::string_view text);
 
-// The file's text with these expectations in place of those it has, of the lines named (by Line::number).
+// The file's text with these expectations in place of those it has, of the lines named (by Line::number). Everything
+// else stays as it is, byte for byte; so do lines of which the same is said as before. Nothing: the `=>` goes.
 std::string rewritten(const Script& script, const std::map<std::size_t, std::string>& expectations);
 
 }  // namespace hierlock::lab
