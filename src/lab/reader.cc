@@ -68,8 +68,9 @@ Reader::Reader(std::string_view text, std::string_view file) : file_(file), text
   for (std::size_t i = 0; i < text_.size(); ++i) {
     if (text_[i] != '\\') continue;
     const std::size_t after = text_.find_first_not_of(" \t", i + 1);
-    if (after == std::string::npos || text_[after] != '\n') continue;
+    if (after != std::string::npos && text_[after] != '\n') continue;
     text_[i] = ' ';
+    if (after == std::string::npos) break;
     joined_lines_.push_back(after);
     text_[after] = ' ';
   }

@@ -374,7 +374,7 @@ class Parser {
         }
         break;
       case Kind::error:
-        result.code = reader_.until(" \t");
+        result.code = reader_.until(" \t,;()'\"`\\");
         if (result.code.empty()) expected("the engine's code of the error");
         break;
       case Kind::ok:

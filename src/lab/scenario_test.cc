@@ -328,6 +328,8 @@ TEST(Scenario, a_backslash_at_its_end_continues_a_line) {
   EXPECT_EQ(script.lines[0].expectation(), "rows 1,2");
   EXPECT_EQ(script.lines[1].number, 6u);
   EXPECT_EQ(script.lines[1].text, "select '\\'");
+  EXPECT_EQ(step("x => ok \\").expectation(), "ok");
+  EXPECT_EQ(read("scenario s\nT1 a: x \\").lines.at(0).text, "x");  // also at the end of the file
 }
 
 TEST(Scenario, line_feeds_may_come_with_carriage_returns) {
@@ -535,6 +537,8 @@ TEST(Scenario, what_is_wrong_is_told_with_its_place_and_what_was_expected) {
       {"T1 a: x => deadlock, T1 or T1", "1:28: another session expected: T1 is named twice"},
       {"T1 a: x => error", "1:17: the engine's code of the error expected"},
       {"T1 a: x => error 1 2", "1:20: " + end},
+      {"T1 a: x => error '1'", "1:18: the engine's code of the error expected"},
+      {"T1 a: x => error 1\\2", "1:19: " + end},
       {"T1 a: x => ok unblocks T2", "1:15: a comma expected before `unblocks`"},
       {"T1 a: x => ok, unblocks", "1:24: the name of a session expected"},
       {"T1 a: x => ok, unblocks T2 T3", "1:28: a comma and another session, or the end expected"},
