@@ -367,7 +367,7 @@ void check(const Script& script) {
 
 std::vector<std::string> shipped() {
   std::vector<std::string> texts{std::string(example)};
-  const auto folder = std::filesystem::path(__FILE__).parent_path() / "../../scenarios";
+  const auto folder = std::filesystem::path(HIERLOCK_SOURCE) / "scenarios";
   if (std::filesystem::is_directory(folder)) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
       if (entry.path().extension() != ".scenario") continue;

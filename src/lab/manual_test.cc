@@ -47,7 +47,7 @@ std::vector<std::string> urls() {
 }
 
 TEST(Manual, every_scenario_of_the_manual_is_read_and_does_what_it_says) {
-  const auto page = std::filesystem::path(__FILE__).parent_path() / "../../docs/lab.md";
+  const auto page = std::filesystem::path(HIERLOCK_SOURCE) / "docs/lab.md";
   const std::vector<std::string> blocks = examples(page);
   ASSERT_GE(blocks.size(), 6u) << "is the test still looking in the right place?";
   int played = 0;
@@ -71,7 +71,7 @@ TEST(Manual, every_scenario_of_the_manual_is_read_and_does_what_it_says) {
 }
 
 TEST(Manual, what_it_says_of_permutations_is_so) {  // H13
-  const auto page = std::filesystem::path(__FILE__).parent_path() / "../../docs/lab.md";
+  const auto page = std::filesystem::path(HIERLOCK_SOURCE) / "docs/lab.md";
   for (const std::string& block : examples(page)) {
     const Scenario scenario = parse(block, "docs/lab.md");
     if (scenario.name() != "two resources in opposite orders") continue;
