@@ -356,7 +356,7 @@ Result Play::guarded(const std::function<void(Stage&)>& body) {
         }
       }
       std::vector<std::string> names = result_.sessions;
-      if (script_.has_sql()) names.push_back(house);
+      if (script_.has_sql(result_.engine)) names.push_back(house);
       stage.open_sessions(names);
       result_.verdict = Result::Verdict::passed;
       body(stage);

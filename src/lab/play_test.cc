@@ -77,6 +77,13 @@ TEST(Play, what_the_store_has_not_is_an_error_before_anything_is_played) {
   EXPECT_NE(result.message.find("memory knows no SQL"), std::string::npos) << result.message;
 }
 
+TEST(Play, lines_for_other_engines_are_not_there) {
+  const Result result =
+      play("setup mysql: create table t(id int)\nT1 a: acquire u1\nT1 b: mysql: select 1\ncheck sqlite: x");
+  EXPECT_TRUE(result.passed()) << result.str();
+  EXPECT_EQ(result.events.size(), 1u);
+}
+
 TEST(Permute, finds_the_deadlock_of_opposite_orders_without_being_told_one) {  // H13
   const Scenario scenario = parse(R"(
 scenario two resources in opposite orders

@@ -644,11 +644,11 @@ std::vector<std::string> Script::sessions() const {
   return names;
 }
 
-bool Script::has_sql() const {
-  return std::any_of(lines.begin(), lines.end(), [](const Line& line) { return !line.lock; });
+bool Script::has_sql(std::string_view engine) const {
+  return std::any_of(lines.begin(), lines.end(), [&](const Line& line) { return !line.lock && line.is_for(engine); });
 }
-bool Script::has_locks() const {
-  return std::any_of(lines.begin(), lines.end(), [](const Line& line) { return line.lock.has_value(); });
+bool Script::has_locks(std::string_view engine) const {
+  return std::any_of(lines.begin(), lines.end(), [&](const Line& line) { return line.lock && line.is_for(engine); });
 }
 
 const std::string& Scenario::name() const noexcept { return script_->name; }

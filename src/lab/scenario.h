@@ -96,9 +96,9 @@ struct Script {
   std::vector<Fact> facts;  // what the scenario says of itself, for tables in reports
   std::vector<Line> lines;  // setup, steps and checks, in order
 
-  std::vector<std::string> sessions() const;  // in the order of their first steps
-  bool has_sql() const;
-  bool has_locks() const;
+  std::vector<std::string> sessions() const;    // in the order of their first steps
+  bool has_sql(std::string_view engine) const;  // in lines that are for it
+  bool has_locks(std::string_view engine) const;
 };
 
 // The engines that scenarios may name.

@@ -79,8 +79,8 @@ TEST(Scenario, the_example_means_what_it_says_field_by_field) {  // X8
   const Script& script = scenario.script();
   EXPECT_EQ(script.text, example);
   EXPECT_EQ(script.sessions(), (Strings{"T1", "T2"}));
-  EXPECT_TRUE(script.has_sql());
-  EXPECT_FALSE(script.has_locks());
+  EXPECT_TRUE(script.has_sql("mysql"));
+  EXPECT_FALSE(script.has_locks("mysql"));
   EXPECT_TRUE(script.about.empty());
   EXPECT_TRUE(script.facts.empty());
 
@@ -271,6 +271,10 @@ check sqlite: select 1
   EXPECT_EQ(script.lines[2].text, "select 'mysql: x'");
   EXPECT_TRUE(script.lines[3].lock.has_value());
   EXPECT_EQ(script.lines[4].only, Strings{"sqlite"});
+  EXPECT_TRUE(script.has_locks("mariadb"));
+  EXPECT_FALSE(script.has_locks("sqlite"));
+  EXPECT_TRUE(script.has_sql("sqlite"));
+  EXPECT_FALSE(script.has_sql("memory"));
 }
 
 TEST(Scenario, facts_and_sentences_about_it_are_kept_and_their_quotes_mean_nothing) {
@@ -420,7 +424,7 @@ TEST(Scenario, what_only_looks_like_a_lock_step_is_sql) {
     EXPECT_FALSE(step(text).lock.has_value()) << text;
   }
   const Script script = read("scenario s\nsetup acquire u1\ncheck release\n");  // these are never lock steps
-  EXPECT_FALSE(script.has_locks());
+  EXPECT_FALSE(script.has_locks("mysql"));
 }
 
 // --- what is wrong ------------------------------------------------------------------------------------------------

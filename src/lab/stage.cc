@@ -62,11 +62,11 @@ Stage::Stage(const Script& script, std::string_view url, const RunOptions& optio
     version_ = database_->version();
   }
   if (!script.engines.empty() && !contains(script.engines, engine_)) return;  // nothing will be played
-  if (database_ == nullptr && script.has_sql()) {
+  if (database_ == nullptr && script.has_sql(engine_)) {
     throw Error(ErrorKind::unsupported, engine_ + " knows no SQL: name the engines that this scenario is for");
   }
   if (database_ != nullptr) database_->make_room(options.patience);
-  if (script.has_locks()) locks_ = std::make_unique<Locks>(url);
+  if (script.has_locks(engine_)) locks_ = std::make_unique<Locks>(url);
 }
 
 Stage::~Stage() {
@@ -93,7 +93,7 @@ void Stage::open_sessions(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     auto made = std::make_unique<Party>();
     made->name = name;
-    if (database_ != nullptr && script_.has_sql()) made->sql = database_->connect(name);
+    if (database_ != nullptr && script_.has_sql(engine_)) made->sql = database_->connect(name);
     if (locks_ != nullptr) made->locks = locks_->session(name);
     made->thread = std::thread([this, &party = *made] { work(party); });
     parties_.emplace(name, std::move(made));
@@ -188,7 +188,7 @@ bool Stage::collect(Settled& settled) {
 
 View Stage::look() {
   View view;
-  if (database_ != nullptr && script_.has_sql()) view = database_->look();
+  if (database_ != nullptr && script_.has_sql(engine_)) view = database_->look();
   if (locks_ != nullptr) {
     View more = locks_->look();
     std::move(more.locks.begin(), more.locks.end(), std::back_inserter(view.locks));
