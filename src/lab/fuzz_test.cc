@@ -22,9 +22,9 @@ namespace hierlock::lab {
 namespace {
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int default_steps = 10'000;
+constexpr int default_steps = 5'000;
 #else
-constexpr int default_steps = 40'000;
+constexpr int default_steps = 25'000;
 #endif
 
 std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
