@@ -259,7 +259,8 @@
 
   // Where to begin: what went wrong, or what the scenario is about.
   const first_step = result => {
-    for (const test of [event => !event.passed, event => event.cycle.length > 0, event => event.blocked]) {
+    for (const test of [event => !event.passed, event => event.cycle.length > 0,
+      event => [event, ...event.freed].some(each => each.actual.startsWith("deadlock")), event => event.blocked]) {
       const at = result.events.findIndex(test);
       if (at >= 0) return at;
     }

@@ -300,7 +300,7 @@ std::string Permuted::str(const Style& asked) const {
   using Align = print::Table::Align;
   print::Table table({{"schedules", Align::right}, {"share", Align::right}, {"outcome"}});
   for (const Class& each : classes) {
-    const std::uint64_t permille = schedules == 0 ? 0 : each.schedules * 1'000 / schedules;
+    const std::uint64_t permille = schedules == 0 ? 0 : (each.schedules * 1'000 + schedules / 2) / schedules;
     table.add({print::grouped(each.schedules),
                std::to_string(permille / 10) + "." + std::to_string(permille % 10) + "%", ""});
   }

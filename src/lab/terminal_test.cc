@@ -209,7 +209,7 @@ mysql: 1,234 schedules, all that can happen; some deadlock
 schedules  share  outcome
     1,000  81.0%  all ok; check rows 9; 21
                   as in: a b c d e f
-      234  18.9%  deadlock, T2 rolled back; check rows 9; 21 and nothing of what
+      234  19.0%  deadlock, T2 rolled back; check rows 9; 21 and nothing of what
                   the other transfer has written
                   as in: a c b d e f
 )");
