@@ -83,6 +83,10 @@ bool ends_by_itself(const Expected& expected) {
          expected.kind == Kind::serialization || expected.kind == Kind::error;
 }
 
+bool contains(const std::vector<std::string>& all, const std::string& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -91,15 +95,24 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
-bool contains(const std::vector<std::string>& all, const std::string& one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
-}
-
 bool is_success(const Expected& outcome) {
   return outcome.kind == Kind::ok || outcome.kind == Kind::rows || outcome.kind == Kind::affected;
 }
 
 std::string circle(const std::vector<std::string>& cycle) { return joined(cycle, " → ") + " → " + cycle.front(); }
+
+// The circle in the words of hierlock's own stores: `deadlock: T2 waits for u1 (X), held by T1; T1 waits for …`. They
+// break it before anybody can see it.
+std::vector<std::string> circle_told(const std::string& message, const std::vector<std::string>& sessions) {
+  std::vector<std::string> cycle;
+  for (std::size_t at = 0; (at = message.find(" waits for ", at)) != std::string::npos; ++at) {
+    const std::size_t begin = message.find_last_of(" :;", at - 1) + 1;
+    std::string name = message.substr(begin, at - begin);
+    if (!contains(sessions, name) || contains(cycle, name)) return {};
+    cycle.push_back(std::move(name));
+  }
+  return cycle.size() > 1 ? cycle : std::vector<std::string>{};
+}
 
 // `T2 waits for T1, which holds t(1) X`
 std::string why_it_waits(const WaitSeen& wait, const View& view) {
@@ -158,6 +171,7 @@ Play::Play(const Script& script, std::string_view url, const RunOptions& options
 // What happened at a step, in the words of a scenario.
 Play::Happened Play::describe(Event& event, const std::string& session, const Stage::Settled& settled) const {
   Happened happened;
+  event.cycle = settled.cycle;
   const auto own = settled.answers.find(session);
   const WaitSeen* wait = own == settled.answers.end() ? settled.view.wait_of(session) : nullptr;
   if (wait != nullptr && wait->blockers.empty()) wait = nullptr;
@@ -194,17 +208,17 @@ Play::Happened Play::describe(Event& event, const std::string& session, const St
     happened.as.step.sessions = happened.victims;
     // Where the engine broke the circle before it could be seen, it may still say what it was.
     const std::string& told = settled.answers.at(happened.victims.front()).message;
+    if (event.cycle.empty()) event.cycle = circle_told(told, result_.sessions);
     event.why = result_.engine + " chose " + listed(happened.victims) + " as the victim" +
-                (!settled.cycle.empty() ? ": they waited in a circle, " + circle(settled.cycle) + "."
-                 : told.empty()         ? "."
-                                        : ". It says: " + told);
+                (!event.cycle.empty() ? ": they waited in a circle, " + circle(event.cycle) + "."
+                 : told.empty()       ? "."
+                                      : ". It says: " + told);
   } else {
     for (const Expectation::Freed& freed : happened.as.unblocks) {
       event.why +=
           " " + freed.session + (is_success(freed.end) ? " could go on." : " ended with " + freed.end.str() + ".");
     }
   }
-  event.cycle = settled.cycle;
   event.blocked = own == settled.answers.end();
   event.actual = happened.unknown ? "unknown" : happened.deadlock ? happened.as.step.str() : happened.as.str();
   return happened;

@@ -70,6 +70,15 @@ TEST(Play, right_expectations_pass) {
   }
 }
 
+TEST(Play, the_circle_of_a_deadlock_is_told_where_it_was_broken_at_once) {
+  const Result result = play(
+      "T1 a: acquire u1\nT2 b: acquire u2\nT1 c: extend u2 => blocked by T2\n"
+      "T2 d: extend u1 => deadlock, T2");
+  ASSERT_TRUE(result.passed()) << result.str();
+  EXPECT_EQ(result.events.back().cycle, (std::vector<std::string>{"T2", "T1"})) << result.str();
+  EXPECT_EQ(result.events.back().why, "memory chose T2 as the victim: they waited in a circle, T2 → T1 → T2.");
+}
+
 TEST(Play, what_the_store_has_not_is_an_error_before_anything_is_played) {
   const Result result = play("T1 a: acquire u1\nT1 b: select 1");
   EXPECT_EQ(result.verdict, Result::Verdict::error);

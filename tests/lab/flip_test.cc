@@ -101,8 +101,12 @@ std::vector<std::string> flips(const Event& event, const std::vector<std::string
   std::vector<std::string> result;
   for (const std::string& one : heads) result.push_back(one + (one.starts_with("blocked") ? "" : tail));
   if (!tail.empty()) {
-    result.push_back(head);                                  // nobody
-    result.push_back(head + ", unblocks " + event.session);  // somebody else
+    result.push_back(head);                        // nobody
+    for (const std::string& session : sessions) {  // one more
+      if (session == event.session || tail.find(session) != std::string::npos) continue;
+      result.push_back(event.expected + ", " + session);
+      break;
+    }
     const std::string freed = tail.substr(0, tail.find_first_of(" ,(", std::string(", unblocks ").size()));
     result.push_back(head + freed + " (error flipped)");  // with another end
   } else if (sessions.size() > 1 && (kind == "ok" || kind == "rows" || kind == "affected")) {
