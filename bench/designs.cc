@@ -21,6 +21,7 @@
 
 #include "keys.h"
 #include "measure.h"
+#include "print/json.h"
 #include "sql_session.h"
 #include "statistics.h"
 
@@ -29,6 +30,7 @@ namespace bench::designs {
 namespace {
 
 using namespace std::chrono_literals;
+using hierlock::print::Json;
 
 constexpr std::size_t many_threads = 8;
 constexpr auto hold_time = 2ms;
@@ -561,9 +563,12 @@ std::string format(const char* pattern, Args... args) {
 
 std::string milliseconds(double nanoseconds) { return format("%.2f ms", nanoseconds / 1e6); }
 
-std::string json_load(const Load& load) {
-  return format("{\"pairs_per_second\": %.1f, \"acquire_p50_ns\": %.0f, \"acquire_p99_ns\": %.0f}",
-                load.pairs_per_second, load.p50, load.p99);
+void write(Json& json, std::string_view name, const Load& load) {
+  json.open_object(name)
+      .number("pairs_per_second", load.pairs_per_second)
+      .number("acquire_p50_ns", load.p50)
+      .number("acquire_p99_ns", load.p99)
+      .close();
 }
 
 }  // namespace
@@ -614,32 +619,36 @@ std::string table(const Outcome& outcome) {
 }
 
 std::string json(const Outcome& outcome, bool quick) {
-  std::string text = "{\n  \"version\": 1,\n  \"program\": \"bench/compare designs\",\n";
-  text += format("  \"hierlock\": \"%s\",\n  \"cores\": %u,\n  \"quick\": %s,\n  \"designs\": [", HIERLOCK_VERSION,
-                 std::thread::hardware_concurrency(), quick ? "true" : "false");
-  const char* separator = "\n";
+  Json json;
+  json.open_object()
+      .number("version", std::uint64_t{1})
+      .text("program", "bench/compare designs")
+      .text("hierlock", HIERLOCK_VERSION)
+      .number("cores", std::uint64_t{std::thread::hardware_concurrency()})
+      .boolean("quick", quick)
+      .open_array("designs");
   for (const Row& r : outcome.rows) {
-    text += separator;
-    text += format("    {\"server\": \"%s\", \"design\": \"%s\", \"rows\": %zu, \"bytes\": %.0f,\n", r.server.c_str(),
-                   r.design.c_str(), r.table_rows, r.table_bytes);
-    text += format("     \"first_use_ns\": %.0f, \"later_use_ns\": %.0f, \"siblings_first_use_ns\": %.0f,\n",
-                   r.first_use, r.later_use, r.siblings);
-    text += "     \"one_thread\": " + json_load(r.one) + ",\n     \"eight_threads\": " + json_load(r.eight) + ",\n";
-    text +=
-        format("     \"contention\": {\"acquires\": %zu, \"waits\": %zu, \"false_waits\": %zu, \"deadlocks\": %zu}}",
-               r.contention.acquires, r.contention.waits, r.contention.false_waits, r.contention.deadlocks);
-    separator = ",\n";
+    json.open_object()
+        .text("server", r.server)
+        .text("design", r.design)
+        .number("rows", std::uint64_t{r.table_rows})
+        .number("bytes", static_cast<std::uint64_t>(r.table_bytes))
+        .number("first_use_ns", r.first_use)
+        .number("later_use_ns", r.later_use)
+        .number("siblings_first_use_ns", r.siblings);
+    write(json, "one_thread", r.one);
+    write(json, "eight_threads", r.eight);
+    json.open_object("contention")
+        .number("acquires", std::uint64_t{r.contention.acquires})
+        .number("waits", std::uint64_t{r.contention.waits})
+        .number("false_waits", std::uint64_t{r.contention.false_waits})
+        .number("deadlocks", std::uint64_t{r.contention.deadlocks})
+        .close()
+        .close();
   }
-  text += "\n  ],\n  \"skipped\": [";
-  separator = "";
-  for (const std::string& skipped : outcome.skipped) {
-    text += separator;
-    text += '"';
-    for (const char c : skipped) text += c == '"' ? std::string("\\\"") : std::string(1, c);
-    text += '"';
-    separator = ", ";
-  }
-  return text + "]\n}\n";
+  json.close().open_array("skipped");
+  for (const std::string& skipped : outcome.skipped) json.text("", skipped);
+  return json.close().close().str();
 }
 
 }  // namespace bench::designs

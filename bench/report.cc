@@ -2,11 +2,14 @@
 
 #include <hierlock/version.h>
 
-#include <cmath>
 #include <string_view>
 #include <thread>
 
+#include "print/json.h"
+
 namespace bench {
+
+using hierlock::print::Json;
 
 namespace {
 
@@ -62,20 +65,14 @@ std::string_view json_unit(Unit unit) {
 
 std::string_view json_verdict(Verdict verdict) { return verdict == Verdict::missed ? "missed" : to_string(verdict); }
 
-std::string json_number(double value) { return std::isfinite(value) ? format("%.6g", value) : "null"; }
-
-std::string json_string(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + "\"";
-}
-
-std::string json_summary(const Summary& s) {
-  return "{\"median\": " + json_number(s.median) + ", \"min\": " + json_number(s.min) +
-         ", \"q1\": " + json_number(s.q1) + ", \"q3\": " + json_number(s.q3) + ", \"max\": " + json_number(s.max) + "}";
+void write(Json& json, std::string_view name, const Summary& s) {
+  json.open_object(name)
+      .number("median", s.median)
+      .number("min", s.min)
+      .number("q1", s.q1)
+      .number("q3", s.q3)
+      .number("max", s.max)
+      .close();
 }
 
 }  // namespace
@@ -119,42 +116,42 @@ std::string table(const Report& report) {
 }
 
 std::string json(const Report& report) {
-  std::string text = "{\n  \"version\": 1,\n  \"program\": \"bench/compare\",\n";
-  text += "  \"hierlock\": " + json_string(HIERLOCK_VERSION) + ",\n";
-  text += format("  \"cores\": %u,\n", std::thread::hardware_concurrency());
-  text += format("  \"load_before\": %.2f,\n", report.load);
-  text += format("  \"quick\": %s,\n", report.effort.quick ? "true" : "false");
-  text += format("  \"rounds\": %zu,\n", report.effort.rounds);
-  text += "  \"enforce\": " + json_string(to_string(report.enforce)) + ",\n";
-  text += format("  \"met\": %s,\n", report.missed().empty() ? "true" : "false");
-  text += "  \"cases\": [";
-  const char* separator = "\n";
+  Json json;
+  json.open_object()
+      .number("version", std::uint64_t{1})
+      .text("program", "bench/compare")
+      .text("hierlock", HIERLOCK_VERSION)
+      .number("cores", std::uint64_t{std::thread::hardware_concurrency()})
+      .number("load_before", report.load)
+      .boolean("quick", report.effort.quick)
+      .number("rounds", std::uint64_t{report.effort.rounds})
+      .text("enforce", to_string(report.enforce))
+      .boolean("met", report.missed().empty())
+      .open_array("cases");
   for (const Result& r : report.outcome.results) {
-    const std::optional<Bar>& bar = r.what->bar;
-    text += separator;
-    text += "    {\"case\": " + json_string(r.what->name()) + ", \"what\": " + json_string(r.what->what) +
-            ", \"against\": " + json_string(r.what->against) +
-            ",\n     \"unit\": " + json_string(json_unit(r.what->unit)) + ",\n     \"ours\": " + json_summary(r.ours) +
-            ",\n     \"peer\": " + json_summary(r.peer) + ",\n     \"ratio\": " + json_summary(r.ratio) +
-            ",\n     \"bar\": ";
-    if (bar) {
-      text += std::string("{\"kind\": ") + (bar->kind == Bar::Kind::at_least ? "\"at_least\"" : "\"at_most\"") +
-              ", \"value\": " + json_number(bar->value) + "}";
+    json.open_object()
+        .text("case", r.what->name())
+        .text("what", r.what->what)
+        .text("against", r.what->against)
+        .text("unit", json_unit(r.what->unit));
+    write(json, "ours", r.ours);
+    write(json, "peer", r.peer);
+    write(json, "ratio", r.ratio);
+    if (const std::optional<Bar>& bar = r.what->bar) {
+      json.open_object("bar")
+          .text("kind", bar->kind == Bar::Kind::at_least ? "at_least" : "at_most")
+          .number("value", bar->value)
+          .close();
     } else {
-      text += "null";
+      json.null("bar");
     }
-    text += ", \"verdict\": " + json_string(json_verdict(report.verdict(r))) + "}";
-    separator = ",\n";
+    json.text("verdict", json_verdict(report.verdict(r))).close();
   }
-  text += "\n  ],\n  \"skipped\": [";
-  separator = "";
+  json.close().open_array("skipped");
   for (const Skipped& s : report.outcome.skipped) {
-    text += separator;
-    text += "{\"case\": " + json_string(s.what->name()) + ", \"why\": " + json_string(s.why) + "}";
-    separator = ", ";
+    json.open_object().text("case", s.what->name()).text("why", s.why).close();
   }
-  text += "]\n}\n";
-  return text;
+  return json.close().close().str();
 }
 
 std::string list() {

@@ -6,11 +6,12 @@
 #     [PRIVATE_LIBS <lib>...]   libraries it uses and does not show, such as a store's client
 #     [SOURCES <file>...]       default: every *.cc of the folder that is not a test
 #     [COMPONENT]               not part of the library `hierlock`: a library of its own, hierlock::<name>
+#     [PART]                    not part of the library, but of every tool and component that DEPENDS on it
 #     [TOOL <executable>])      not part of the library: a program, whose main() is in the folder's main.cc
 #
 # makes
-#   hierlock_<name>             the room's object files; all rooms but tools and components together are the library
-#                               `hierlock`
+#   hierlock_<name>             the room's object files; all rooms but tools, components and parts together are the
+#                               library `hierlock`
 #   <name>_test                 its unit tests, if the folder has *_test.cc (one program, one ctest: unit.<name>)
 #   hierlock_tool_<name>        for a TOOL: <executable>, at the top of the build folder
 #
@@ -46,7 +47,7 @@ function(hierlock_own target)
 endfunction()
 
 function(hierlock_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "COMPONENT" "PATH;TOOL" "DEPENDS;PRIVATE_LIBS;SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "COMPONENT;PART" "PATH;TOOL" "DEPENDS;PRIVATE_LIBS;SOURCES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "hierlock_room(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -73,6 +74,7 @@ function(hierlock_room name)
   # What it may include, and what it must be linked with: the rooms it depends on, and for the latter also theirs.
   set(views "${view}")
   set(needs ${name})
+  set(parts "")
   foreach(room IN LISTS arg_DEPENDS)
     if(NOT TARGET hierlock_${room})
       message(FATAL_ERROR "hierlock_room(${name}): DEPENDS on ${room}, which is not declared (yet)")
@@ -80,6 +82,12 @@ function(hierlock_room name)
     list(APPEND views "${hierlock_BINARY_DIR}/rooms/${room}")
     get_property(theirs GLOBAL PROPERTY HIERLOCK_NEEDS_${room})
     list(APPEND needs ${theirs})
+    get_property(is_part GLOBAL PROPERTY HIERLOCK_IS_PART_${room})
+    if(is_part AND (arg_TOOL OR arg_COMPONENT))
+      list(APPEND parts $<TARGET_OBJECTS:hierlock_${room}>)
+    elseif(is_part)
+      message(FATAL_ERROR "hierlock_room(${name}): only tools and components may depend on ${room}")
+    endif()
   endforeach()
   list(REMOVE_DUPLICATES needs)
   set_property(GLOBAL PROPERTY HIERLOCK_NEEDS_${name} ${needs})
@@ -103,6 +111,7 @@ function(hierlock_room name)
   endif()
   if(arg_TOOL)
     set(objects hierlock_${name})
+    target_sources(hierlock_${name} INTERFACE ${parts})
     set(libraries hierlock ${arg_PRIVATE_LIBS})
     add_executable(hierlock_tool_${name} "${folder}/main.cc")
     hierlock_own(hierlock_tool_${name})
@@ -114,8 +123,10 @@ function(hierlock_room name)
     list(TRANSFORM needs PREPEND hierlock_ OUTPUT_VARIABLE objects)
     set(libraries ${arg_PRIVATE_LIBS})
     if(arg_COMPONENT)
-      hierlock_component(${name} "${arg_PRIVATE_LIBS}")
+      hierlock_component(${name} "${arg_PRIVATE_LIBS}" ${parts})
       set(objects hierlock_component_${name})  # a store registers itself with the library
+    elseif(arg_PART)
+      set_property(GLOBAL PROPERTY HIERLOCK_IS_PART_${name} ON)
     else()
       set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_ROOMS ${name})
       set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_LIBS ${arg_PRIVATE_LIBS})
@@ -131,14 +142,25 @@ function(hierlock_room name)
 endfunction()
 
 # A store that brings a client library: hierlock::<name>, installed as a component of its own. See cmake/HierlockInstall.cmake.
-function(hierlock_component name libraries)
-  add_library(hierlock_component_${name} $<TARGET_OBJECTS:hierlock_${name}>)
+function(hierlock_component name libraries)  # then the objects of its parts
+  add_library(hierlock_component_${name} $<TARGET_OBJECTS:hierlock_${name}> ${ARGN})
   add_library(hierlock::${name} ALIAS hierlock_component_${name})
   target_link_libraries(hierlock_component_${name} PUBLIC hierlock PRIVATE ${libraries})
   set_target_properties(hierlock_component_${name} PROPERTIES
     LINKER_LANGUAGE CXX OUTPUT_NAME hierlock-${name} EXPORT_NAME ${name}
     VERSION ${hierlock_VERSION} SOVERSION ${hierlock_VERSION_MAJOR}.${hierlock_VERSION_MINOR})
   set_property(GLOBAL APPEND PROPERTY HIERLOCK_COMPONENTS ${name})
+endfunction()
+
+# Text files as a source: hierlock_embed(<variable> <namespace> <file>...) makes a .cc that defines, of each file, a
+# std::string_view named after it (`report.css`: report_css), and sets the variable to its path.
+function(hierlock_embed variable space)
+  set(out "${CMAKE_CURRENT_BINARY_DIR}/${variable}.cc")
+  list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" OUTPUT_VARIABLE files)
+  add_custom_command(OUTPUT "${out}" DEPENDS ${files} "${hierlock_SOURCE_DIR}/cmake/embed.cmake" VERBATIM
+    COMMAND "${CMAKE_COMMAND}" "-DOUT=${out}" "-DSPACE=${space}" "-DFILES=${files}"
+      -P "${hierlock_SOURCE_DIR}/cmake/embed.cmake")
+  set(${variable} "${out}" PARENT_SCOPE)
 endfunction()
 
 function(hierlock_suite name)

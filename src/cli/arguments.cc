@@ -144,8 +144,9 @@ std::string unmarked(std::string_view argument) {
   return std::string(argument);
 }
 
-constexpr const char* commands[] = {"exec", "status", "break", "explain", "collisions", "provision", "doctor", "help"};
-constexpr const char* command_list = "exec, status, break, explain, collisions, provision, doctor or help";
+constexpr const char* commands[] = {"exec",      "status", "break", "explain", "collisions",
+                                    "provision", "doctor", "lab",   "help"};
+constexpr const char* command_list = "exec, status, break, explain, collisions, provision, doctor, lab or help";
 
 // Knows the options of one command only: those of the others would take their time in every `exec`.
 struct Options {
@@ -183,10 +184,28 @@ struct Options {
   std::string chunk{};
   std::string throttle{};
 
+  std::vector<std::string> stores{};
+  std::vector<std::string> words{};
+  std::string report{};
+  std::string junit{};
+  bool rewrite = false;
+  bool verbose = false;
+  std::string patience{};
+  std::string schedule{};
+  bool pin = false;
+  std::string preemptions{};
+  std::string random{};
+  std::string most{};
+  std::string seed{};
+
   std::string topic{};
 
   explicit Options(std::string_view wanted) {
-    app.add_option("--on", on);
+    if (wanted == "lab") {
+      app.add_option("--on", stores)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    } else {
+      app.add_option("--on", on);
+    }
     flag(app, "--version", version);
     app.fallthrough();
     app.require_subcommand(0, 1);  // what follows a command is never another one, but may be an id of that name
@@ -229,6 +248,20 @@ struct Options {
       command->add_option("--throttle", throttle);
     } else if (wanted == "doctor") {
       flag(*command, "--json", json);
+    } else if (wanted == "lab") {
+      command->add_option("WORDS", words);
+      command->add_option("--report", report);
+      command->add_option("--junit", junit);
+      flag(*command, "--json", json);
+      flag(*command, "--rewrite", rewrite);
+      flag(*command, "--verbose", verbose);
+      command->add_option("--patience", patience);
+      command->add_option("--schedule", schedule);
+      flag(*command, "--pin", pin);
+      command->add_option("--preemptions", preemptions);
+      command->add_option("--random", random);
+      command->add_option("--most", most);
+      command->add_option("--seed", seed);
     } else {
       command->add_option("COMMAND", topic);
     }
@@ -238,11 +271,16 @@ struct Options {
   bool given(const char* option) const { return command->count(option) > 0; }
 
   void unmark() {
-    for (std::string* value : {&on, &buckets, &slots, &timeout, &conflict_exit_code, &note, &interval, &count, &reason,
-                               &ids, &at_once, &levels, &chunk, &throttle, &topic}) {
+    for (std::string* value : {&on,      &buckets,  &slots,    &timeout,  &conflict_exit_code,
+                               &note,    &interval, &count,    &reason,   &ids,
+                               &at_once, &levels,   &chunk,    &throttle, &topic,
+                               &report,  &junit,    &patience, &schedule, &preemptions,
+                               &random,  &most,     &seed}) {
       *value = unmarked(*value);
     }
-    for (std::string& target : targets) target = unmarked(target);
+    for (auto* values : {&targets, &stores, &words}) {
+      for (std::string& value : *values) value = unmarked(value);
+    }
   }
 
  private:
@@ -449,6 +487,56 @@ ProvisionCommand read_provision(const Options& options, const StoreUrl& store) {
   return command;
 }
 
+LabCommand read_lab(const Options& options, const char* url) {
+  LabCommand command;
+  const std::string action = options.words.empty() ? "" : options.words.front();
+  if (action == "list") {
+    command.action = LabCommand::Action::list;
+  } else if (action == "permute") {
+    command.action = LabCommand::Action::permute;
+  } else if (action != "run") {
+    refuse("lab: " + (action.empty() ? "what to do is missing" : plan::excerpt(action) + " is not to be done") +
+           "; write lab run, lab list or lab permute");
+  }
+  command.files.assign(options.words.begin() + 1, options.words.end());
+  const bool permutes = command.action == LabCommand::Action::permute;
+  const bool runs = command.action == LabCommand::Action::run;
+  for (const char* option : {"--report", "--junit", "--rewrite", "--verbose", "--schedule"}) {
+    if (!runs && options.given(option)) refuse("lab " + action + ": " + option + " is for lab run; remove it");
+  }
+  for (const char* option : {"--pin", "--preemptions", "--random", "--most", "--seed"}) {
+    if (!permutes && options.given(option)) refuse("lab " + action + ": " + option + " is for lab permute; remove it");
+  }
+  if (permutes && command.files.size() != 1) refuse("lab permute: one file; write lab permute FILE");
+  command.stores = options.stores;
+  if (command.stores.empty() && url != nullptr && *url != '\0') command.stores.emplace_back(url);
+  if (permutes && command.stores.size() > 1) refuse("lab permute: more than one --on; run it once for each");
+  command.report = options.report;
+  command.junit = options.junit;
+  command.json = options.json;
+  command.rewrite = options.rewrite;
+  command.verbose = options.verbose;
+  if (options.given("--patience")) command.patience = read_duration(options.patience, "--patience");
+  for (std::string_view rest = options.schedule; !rest.empty();) {
+    const std::size_t end = std::min(rest.find_first_of(" ,"), rest.size());
+    if (end > 0) command.schedule.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (!command.schedule.empty() && (command.files.size() != 1 || command.rewrite)) {
+    refuse("lab run: --schedule is for one file, and without --rewrite");
+  }
+  command.pin = options.pin;
+  if (options.given("--preemptions")) {
+    command.preemptions = options.preemptions == "0"
+                              ? 0u
+                              : static_cast<unsigned>(read_number(options.preemptions, "--preemptions", 1000, "2"));
+  }
+  if (options.given("--random")) command.random = read_number(options.random, "--random", max_ids, "1000");
+  if (options.given("--most")) command.most = read_number(options.most, "--most", max_ids, "1000");
+  if (options.given("--seed")) command.seed = read_number(options.seed, "--seed", max_ids, "17");
+  return command;
+}
+
 PrintCommand read_help(const Options& options) {
   const std::string& topic = options.topic;
   if (!topic.empty() && std::find(std::begin(commands), std::end(commands), topic) == std::end(commands)) {
@@ -511,6 +599,7 @@ Command read_arguments(std::span<const char* const> arguments, const char* url) 
   options.unmark();
   if (options.version) return PrintCommand{"hierlock " HIERLOCK_VERSION "\n"};
   if (wanted == "help") return read_help(options);
+  if (wanted == "lab") return read_lab(options, url);
 
   StoreUrl store;
   if (options.app.count("--on") > 0) {

@@ -75,8 +75,26 @@ struct CollisionsCommand {
   bool json = false;
 };
 
+struct LabCommand {
+  enum class Action : std::uint8_t { run, list, permute };
+  Action action = Action::run;
+  std::vector<std::string> files;   // scenarios, and folders of them; none: those that come with hierlock
+  std::vector<std::string> stores;  // URLs; none: those that need no server
+  std::string report, junit;        // files to write; empty: none
+  bool json = false;
+  bool rewrite = false;
+  bool verbose = false;                                // lanes of every scenario, not of failed ones only
+  std::optional<std::chrono::nanoseconds> patience{};  // default: lab.h's
+  std::vector<std::string> schedule;                   // names of steps
+
+  bool pin = false;
+  std::optional<unsigned> preemptions{};
+  std::optional<std::uint64_t> random{}, most{};
+  std::uint64_t seed = 1;
+};
+
 using Command = std::variant<PrintCommand, ExecCommand, StatusCommand, BreakCommand, ExplainCommand, CollisionsCommand,
-                             DoctorCommand, ProvisionCommand>;
+                             DoctorCommand, ProvisionCommand, LabCommand>;
 
 // One line that says what is wrong with the command line and how to put it right.
 struct UsageError : std::runtime_error {

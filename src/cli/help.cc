@@ -24,6 +24,7 @@ Commands:
                           need
   provision               make the table and rows that a database's locks need
   doctor                  what is unsafe or slow about a store, and the fix
+  lab run|list|permute    play scenarios: what blocks, what deadlocks, and why
   help [COMMAND]          print this, or the help of a command
 
 Options:
@@ -287,6 +288,53 @@ Exit codes: 0 nothing is unsafe; 78 something is; 69 and 77 if the store cannot
 be reached or does not let you in; others as in hierlock --help.
 )";
 
+constexpr const char* lab_help =
+    R"(Plays scenarios on real engines, and tells what blocks, what deadlocks, and
+why. Each session of a scenario is a connection of its own, and whether it is
+blocked, and by whom, is asked of the engine. docs/lab.md tells how to write
+one.
+
+Usage: hierlock lab run [FILE|FOLDER...] [OPTIONS]
+       hierlock lab list [FILE|FOLDER...] [--json]
+       hierlock lab permute FILE [OPTIONS]
+
+run plays scenarios as they are written, each on every engine that is named
+and that it is for. list tells which there are. permute plays every order that
+the steps of one can really happen in, and tells how they end. Without files:
+the folder scenarios, here or as it was installed.
+
+Databases: the lab works in a schema of its own there, hierlock_lab, which it
+makes and drops; it touches nothing else.
+
+Options:
+  --on URL           an engine; may be there more than once. memory:, shm:,
+                     sqlite:, mysql://user@host/db, postgres://user@host/db;
+                     default: $HIERLOCK_URL, else memory:, shm: and sqlite:
+  --report FILE      write what happened as one HTML file, to step through
+  --junit FILE       write the verdicts as JUnit XML
+  --json             print one JSON document, described in docs/lab.md
+  --rewrite          write what happened into the scenario as its expectation
+  --verbose          show the lanes of all scenarios, not of failed ones only
+  --patience T       how long a step may neither answer nor be seen to wait;
+                     default: 15s
+  --schedule NAMES   play one file's steps in this order: a,c,b
+  --pin              permute: begin and commit are no choices of their own
+  --preemptions N    permute: switch at most N times away from a session that
+                     could go on
+  --random N         permute: N orders by chance instead of all
+  --seed N           permute: for --random; default: 1
+  --most N           permute: N orders at most; default: 100,000
+  -h, --help         print this
+
+Examples:
+  hierlock lab run
+  hierlock lab run scenarios/rows --on mysql://app@db/shop --report lab.html
+  hierlock lab permute scenarios/hierarchy/opposite-orders.scenario
+
+Exit codes: 0 all that was played passed; 1 something did not, or nothing was
+played; 64 a scenario cannot be read; others as in hierlock --help.
+)";
+
 }  // namespace
 
 std::string help(const std::string& command) {
@@ -297,6 +345,7 @@ std::string help(const std::string& command) {
   if (command == "collisions") return collisions_help;
   if (command == "provision") return provision_help;
   if (command == "doctor") return doctor_help;
+  if (command == "lab") return lab_help;
   return tool_help;
 }
 

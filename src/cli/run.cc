@@ -68,6 +68,8 @@ void fill_standard_files() {
 }
 
 struct Do {
+  int (*lab)(const LabCommand&);
+
   int operator()(const PrintCommand& command) const { return print(command.text); }
   int operator()(const ExecCommand& command) const { return exec(command); }
   int operator()(const StatusCommand& command) const { return status(command); }
@@ -76,12 +78,16 @@ struct Do {
   int operator()(const CollisionsCommand& command) const { return print(collisions(command)); }
   int operator()(const ProvisionCommand& command) const { return provision(command); }
   int operator()(const DoctorCommand& command) const { return doctor(command); }
+  int operator()(const LabCommand& command) const {
+    if (lab == nullptr) throw AnotherProgram{"lab", "lab: this build has none"};
+    return lab(command);
+  }
 };
 
-int run_or_throw(int argc, const char* const* argv) {
+int run_or_throw(int argc, const char* const* argv, int (*lab)(const LabCommand&)) {
   fill_standard_files();
   const std::span<const char* const> all(argv, static_cast<std::size_t>(argc));
-  return std::visit(Do{}, read_arguments(all.subspan(all.empty() ? 0 : 1), std::getenv("HIERLOCK_URL")));
+  return std::visit(Do{lab}, read_arguments(all.subspan(all.empty() ? 0 : 1), std::getenv("HIERLOCK_URL")));
 }
 
 // Loading every store's client library would make every start slower (docs/bench.md). So a store that needs one has a
@@ -98,10 +104,10 @@ int take_over(const AnotherProgram& other, const char* const* argv) {
 
 }  // namespace
 
-int run(int argc, const char* const* argv) noexcept {
+int run(int argc, const char* const* argv, int (*lab)(const LabCommand&)) noexcept {
   try {
     try {
-      return run_or_throw(argc, argv);
+      return run_or_throw(argc, argv, lab);
     } catch (const AnotherProgram& other) {
       return take_over(other, argv);
     } catch (const UsageError& error) {

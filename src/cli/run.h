@@ -3,6 +3,9 @@
 
 namespace hierlock::cli {
 
-int run(int argc, const char* const* argv) noexcept;
+struct LabCommand;
+
+// `lab`: for the program that has one; the others hand that command to it.
+int run(int argc, const char* const* argv, int (*lab)(const LabCommand&) = nullptr) noexcept;
 
 }  // namespace hierlock::cli

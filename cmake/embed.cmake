@@ -1,0 +1,12 @@
+# See hierlock_embed() in HierlockRooms.cmake.
+set(text "// Made from files; see hierlock_embed() in cmake/HierlockRooms.cmake.\n#include <string_view>\n\nnamespace ${SPACE} {\n")
+foreach(file IN LISTS FILES)
+  get_filename_component(name "${file}" NAME)
+  string(MAKE_C_IDENTIFIER "${name}" name)
+  file(READ "${file}" content)
+  if(content MATCHES "\\)embedded\"")
+    message(FATAL_ERROR "${file} has in it what ends it here")
+  endif()
+  string(APPEND text "extern const std::string_view ${name};\nconst std::string_view ${name} = R\"embedded(${content})embedded\";\n")
+endforeach()
+file(WRITE "${OUT}" "${text}}\n")

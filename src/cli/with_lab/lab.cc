@@ -1,0 +1,242 @@
+#include "lab.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include <hierlock/lab.h>
+
+#include "cli/output.h"
+
+namespace hierlock::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+using hierlock::lab::Result;
+using hierlock::lab::Scenario;
+
+constexpr int exit_not_passed = 1;
+
+// --- which
+// ------------------------------------------------------------------------------------------------------------
+
+// The folder `scenarios` here, or where it was installed.
+std::string shipped() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path();
+  // From libexec/hierlock and from bin; from a build folder.
+  for (const fs::path& folder : {fs::path("scenarios"), self / "../../share/hierlock/scenarios",
+                                 self / "../share/hierlock/scenarios", self / "../../scenarios"}) {
+    if (fs::is_directory(folder, error)) return fs::path(folder).lexically_normal().string();
+  }
+  throw UsageError("lab: there is no folder scenarios here; name a file or a folder");
+}
+
+std::vector<Scenario> load_all(std::vector<std::string> files) {
+  if (files.empty()) files.push_back(shipped());
+  std::vector<Scenario> all;
+  for (const std::string& file : files) {
+    std::error_code error;
+    std::vector<std::string> found;
+    if (fs::is_directory(file, error)) {
+      for (fs::recursive_directory_iterator it(file, error), end; !error && it != end; it.increment(error)) {
+        if (it->path().extension() == ".scenario") found.push_back(it->path().string());
+      }
+      if (error) throw Error(ErrorKind::unavailable, file + ": " + error.message());
+      if (found.empty()) throw UsageError("lab: there is no *.scenario in " + file);
+      std::sort(found.begin(), found.end());
+    } else {
+      found.push_back(file);
+    }
+    for (const std::string& one : found) all.push_back(hierlock::lab::load(one));
+  }
+  return all;
+}
+
+// Engines that need no server; of these, the ones that this build has.
+std::vector<std::string> embedded() {
+  std::vector<std::string> urls;
+  for (const char* url : {"memory:", "shm:", "sqlite:"}) {
+    if (hierlock::lab::knows(url)) urls.emplace_back(url);
+  }
+  return urls;
+}
+
+// --- what is seen meanwhile
+// ---------------------------------------------------------------------------------------------
+
+// One line that is drawn again and again; on a terminal only.
+class Progress {
+ public:
+  void show(const std::string& text) const {
+    if (!terminal_) return;
+    winsize size{};
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    std::fputs(("\r\x1b[K" + fit_begin(text, (known ? size.ws_col : line_width) - 1)).c_str(), stderr);
+    std::fflush(stderr);
+  }
+  void clear() const {
+    if (terminal_) std::fputs("\r\x1b[K", stderr);
+  }
+
+ private:
+  const bool terminal_ = isatty(STDERR_FILENO) == 1;
+};
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) throw Error(ErrorKind::unavailable, path + ": cannot be written: " + std::strerror(errno));
+}
+
+std::string line_of(const Result& result) {
+  const char* mark = result.verdict == Result::Verdict::passed    ? "✓"
+                     : result.verdict == Result::Verdict::skipped ? "–"
+                                                                  : "✗";
+  return fmt::format("{} {:<9} {} ({})\n", mark, result.engine, result.scenario, brief_time(result.took));
+}
+
+// --- what is done
+// -------------------------------------------------------------------------------------------------------
+
+// Plays it; with `rewrite` again and again, each time with what happened as the expectation, until nothing changes.
+std::vector<Result> play(Scenario& scenario, const std::vector<std::string>& urls,
+                         const hierlock::lab::RunOptions& options, bool rewrite,
+                         const std::function<void(const std::string&)>& before) {
+  for (;;) {
+    std::vector<Result> results;
+    for (const std::string& url : urls) {
+      before(url);
+      results.push_back(hierlock::lab::run(scenario, url, options));
+    }
+    if (!rewrite) return results;
+    const std::string text = hierlock::lab::rewritten(scenario, results);
+    if (text == scenario.text()) return results;
+    scenario = hierlock::lab::parse(text, scenario.file());
+  }
+}
+
+int run_lab(const LabCommand& command) {
+  std::vector<Scenario> scenarios = load_all(command.files);
+  const std::vector<std::string> urls = command.stores.empty() ? embedded() : command.stores;
+  hierlock::lab::RunOptions options;
+  if (command.patience) options.patience = *command.patience;
+  options.schedule = command.schedule;
+  options.lock_tables = !command.report.empty() || command.json;
+  const Progress progress;
+  std::vector<Result> all;
+  std::string text;
+  std::size_t done = 0;
+  for (Scenario& scenario : scenarios) {
+    ++done;
+    const std::string before = scenario.text();
+    const std::vector<Result> results = play(scenario, urls, options, command.rewrite, [&](const std::string& url) {
+      progress.show(
+          fmt::format("{} of {}: {} on {}", done, scenarios.size(), scenario.name(), url.substr(0, url.find(':'))));
+    });
+    if (scenario.text() != before) {
+      write_file(scenario.file(), scenario.text());
+      progress.clear();
+      complain("rewrote " + scenario.file());
+    }
+    for (const Result& result : results) {
+      const bool played = result.verdict != Result::Verdict::skipped;
+      const bool lanes = played && (command.verbose || scenarios.size() == 1 || !result.passed());
+      if (!command.json && (played || scenarios.size() == 1)) {
+        progress.clear();
+        if (const int code = print(lanes ? result.str() + "\n" : line_of(result)); code != exit_ok) return code;
+      }
+      all.push_back(result);
+    }
+  }
+  progress.clear();
+  const auto count = [&](Result::Verdict verdict) {
+    return std::count_if(all.begin(), all.end(), [&](const Result& result) { return result.verdict == verdict; });
+  };
+  const auto passed = count(Result::Verdict::passed), failed = count(Result::Verdict::failed),
+             errors = count(Result::Verdict::error), skipped = count(Result::Verdict::skipped);
+  if (!command.report.empty()) write_file(command.report, hierlock::lab::html(all));
+  if (!command.junit.empty()) write_file(command.junit, hierlock::lab::junit(all));
+  const std::string summary = fmt::format("{} passed, {} failed, {} could not be played, {} not for the engine\n",
+                                          passed, failed, errors, skipped);
+  if (const int code = print(command.json ? hierlock::lab::json(all) : summary); code != exit_ok) return code;
+  if (!command.json && !command.report.empty()) {
+    if (const int code = print("report: " + fs::absolute(command.report).string() + "\n"); code != exit_ok) return code;
+  }
+  if (passed + failed + errors == 0) complain("nothing was played: no scenario is for these engines; see lab list");
+  return passed > 0 && failed == 0 && errors == 0 ? exit_ok : exit_not_passed;
+}
+
+std::string words(const std::vector<std::string>& all, const char* if_none) {
+  std::string text;
+  for (const std::string& one : all) text += (text.empty() ? "" : " ") + one;
+  return text.empty() ? if_none : text;
+}
+
+int list_lab(const LabCommand& command) {
+  Table table({{"file", Table::Align::left},
+               {"proves", Table::Align::left},
+               {"engines", Table::Align::left},
+               {"scenario", Table::Align::left}});
+  Json json;
+  json.open_object().number("version", std::uint64_t{1}).open_array("scenarios");
+  for (const Scenario& scenario : load_all(command.files)) {
+    table.add({scenario.file(), words(scenario.proves(), "–"), words(scenario.engines(), "any"), scenario.name()});
+    json.open_object().text("file", scenario.file()).text("scenario", scenario.name());
+    for (const auto& [name, values] : {std::pair{"proves", scenario.proves()}, {"engines", scenario.engines()}}) {
+      json.open_array(name);
+      for (const std::string& value : values) json.text({}, value);
+      json.close();
+    }
+    json.close();
+  }
+  return print(command.json ? json.close().close().str() : table.str());
+}
+
+int permute_lab(const LabCommand& command) {
+  const Scenario scenario = hierlock::lab::load(command.files.front());
+  hierlock::lab::PermuteOptions options;
+  if (command.patience) options.run.patience = *command.patience;
+  options.pin = command.pin;
+  options.preemptions = command.preemptions;
+  options.random = command.random;
+  options.seed = command.seed;
+  if (command.most) options.most = *command.most;
+  const Progress progress;
+  options.on_progress = [&](std::uint64_t played, std::size_t classes) {
+    progress.show(fmt::format("{} orders played, {} ways to end", grouped(played), classes));
+  };
+  const std::string url = command.stores.empty() ? "memory:" : command.stores.front();
+  const hierlock::lab::Permuted result = hierlock::lab::permute(scenario, url, options);
+  progress.clear();
+  return print(command.json ? hierlock::lab::json(result) : result.str());
+}
+
+}  // namespace
+
+int lab(const LabCommand& command) {
+  switch (command.action) {
+    case LabCommand::Action::list:
+      return list_lab(command);
+    case LabCommand::Action::permute:
+      return permute_lab(command);
+    case LabCommand::Action::run:
+      break;
+  }
+  return run_lab(command);
+}
+
+}  // namespace hierlock::cli

@@ -1,0 +1,13 @@
+#ifdef HIERLOCK_WITH_MYSQL
+#include <hierlock/mysql.h>
+#endif
+
+#include "cli/run.h"
+#include "lab.h"
+
+int main(int argc, char** argv) {
+#ifdef HIERLOCK_WITH_MYSQL
+  hierlock::mysql::enable();
+#endif
+  return hierlock::cli::run(argc, argv, hierlock::cli::lab);
+}

@@ -1,0 +1,88 @@
+// Database: an SQL engine as the lab sees it. Sessions that run one statement at a time, and a view that tells who
+// waits for whom. One implementation an engine; nothing above this knows which.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <hierlock/lab.h>
+
+namespace hierlock::lab {
+
+using Row = std::vector<std::optional<std::string>>;  // values as the engine writes them; no value: NULL
+
+// How a statement, or a lock step, ended.
+struct Answer {
+  enum class Kind : std::uint8_t { ok, deadlock, timeout, busy, serialization, error };
+  Kind kind = Kind::ok;
+  bool has_rows = false;  // it returned a result, which may be empty
+  std::vector<Row> rows{};
+  std::optional<std::uint64_t> affected{};  // of a statement that changes rows
+  std::string code{};                       // of an error, as the engine writes it: `1213`, `40P01`, `5`
+  std::string message{};
+
+  bool well() const noexcept { return kind == Kind::ok; }
+};
+
+// One session. execute() is called by one thread; interrupt() and name() by any.
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  Connection() = default;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Sends one statement and waits for its end, as long as that takes. Errors of the engine are answers. Throws
+  // Error(lost) if the session is gone.
+  virtual Answer execute(const std::string& sql) = 0;
+  // Ends what execute() waits for, soon; the session is of no further use. Harmless at any time.
+  virtual void interrupt() noexcept = 0;
+  virtual const std::string& name() const noexcept = 0;  // `T1`
+};
+
+// Who waits for whom, and who holds what.
+struct View {
+  std::vector<LockSeen> locks;
+  std::vector<WaitSeen> waits;
+  const WaitSeen* wait_of(std::string_view session) const noexcept {
+    for (const WaitSeen& wait : waits) {
+      if (wait.session == session) return &wait;
+    }
+    return nullptr;
+  }
+};
+
+class Database {
+ public:
+  virtual ~Database() = default;
+
+  virtual std::string_view engine() const noexcept = 0;  // `mysql`, `mariadb`, `postgres`, `sqlite`
+  virtual const std::string& version() const noexcept = 0;
+
+  // Makes the lab's schema, empty; what an earlier run left there goes. Waits for another run that is going on there
+  // (at most for `patience`: Error(busy)). Throws Error(denied) with the right that is missing and the GRANT that gives
+  // it, and Error(incompatible) if there is a schema of that name that the lab has not made.
+  virtual void make_room(std::chrono::nanoseconds patience) = 0;
+  // Drops it. All sessions are gone by then. Called also after a failure, and harmless without make_room().
+  virtual void clear_room() noexcept = 0;
+
+  // A session in the lab's schema, with the engine's own defaults: autocommit, isolation level, time limits.
+  virtual std::unique_ptr<Connection> connect(const std::string& name) = 0;
+
+  // Now, of the sessions made by connect() that still live. A wait is told only if the engine shows it: of a session
+  // that has just been granted what it waited for, nothing is told. Throws Error(denied) if the engine does not let us
+  // look.
+  virtual View look() = 0;
+  // Two looks must be so far apart, and a look must be so long after a change, to show it.
+  virtual std::chrono::milliseconds lag() const noexcept { return {}; }
+};
+
+// By the URL's scheme: mysql://, postgres://, sqlite:. None: it is no SQL engine. Throws Error(unsupported) for one
+// that this build was made without, and unavailable, denied, invalid_argument.
+std::unique_ptr<Database> open_database(std::string_view url);
+
+}  // namespace hierlock::lab

@@ -1,0 +1,446 @@
+#include "lab/play.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include <hierlock/spi/url.h>
+
+#include "lab/reader.h"
+
+namespace hierlock::lab {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Kind = Expected::Kind;
+
+// setup and check are played by a session of the lab's own; the keyword is no name of a scenario's session.
+const std::string house = "setup";
+
+Expected as_outcome(const Answer& answer) {
+  Expected outcome;
+  switch (answer.kind) {
+    case Answer::Kind::ok:
+      if (answer.has_rows) {
+        outcome.kind = Kind::rows;
+        outcome.rows = answer.rows;
+      } else if (answer.affected) {
+        outcome.kind = Kind::affected;
+        outcome.affected = *answer.affected;
+      }
+      break;
+    case Answer::Kind::deadlock:
+      outcome.kind = Kind::deadlock;
+      break;
+    case Answer::Kind::timeout:
+      outcome.kind = Kind::timeout;
+      break;
+    case Answer::Kind::busy:
+      outcome.kind = Kind::busy;
+      break;
+    case Answer::Kind::serialization:
+      outcome.kind = Kind::serialization;
+      break;
+    case Answer::Kind::error:
+      outcome.kind = Kind::error;
+      outcome.code = answer.code;
+      break;
+  }
+  return outcome;
+}
+
+bool as_expected(const Expected& expected, const Answer& answer) {
+  switch (expected.kind) {
+    case Kind::ok:
+      return answer.well();
+    case Kind::rows:
+      return answer.well() && answer.has_rows && answer.rows == expected.rows;
+    case Kind::affected:
+      return answer.well() && answer.affected == expected.affected;
+    case Kind::conflict:
+      return answer.well() && answer.affected == 0u;
+    case Kind::deadlock:
+      return answer.kind == Answer::Kind::deadlock;
+    case Kind::timeout:
+      return answer.kind == Answer::Kind::timeout;
+    case Kind::busy:
+      return answer.kind == Answer::Kind::busy;
+    case Kind::serialization:
+      return answer.kind == Answer::Kind::serialization;
+    case Kind::error:
+      return !answer.well() && answer.code == expected.code;
+    case Kind::blocked:
+      return false;
+  }
+  return false;
+}
+
+// Outcomes that a session shown to wait may still come to by itself.
+bool ends_by_itself(const Expected& expected) {
+  return expected.kind == Kind::timeout || expected.kind == Kind::busy || expected.kind == Kind::deadlock ||
+         expected.kind == Kind::serialization || expected.kind == Kind::error;
+}
+
+bool contains(const std::vector<std::string>& all, const std::string& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  }
+  return text;
+}
+
+bool is_success(const Expected& outcome) {
+  return outcome.kind == Kind::ok || outcome.kind == Kind::rows || outcome.kind == Kind::affected;
+}
+
+std::string circle(const std::vector<std::string>& cycle) { return joined(cycle, " → ") + " → " + cycle.front(); }
+
+// The circle in the words of hierlock's own stores: `deadlock: T2 waits for u1 (X), held by T1; T1 waits for …`. They
+// break it before anybody can see it.
+std::vector<std::string> circle_told(const std::string& message, const std::vector<std::string>& sessions) {
+  std::vector<std::string> cycle;
+  for (std::size_t at = 0; (at = message.find(" waits for ", at)) != std::string::npos; ++at) {
+    const std::size_t begin = message.find_last_of(" :;", at - 1) + 1;
+    std::string name = message.substr(begin, at - begin);
+    if (!contains(sessions, name) || contains(cycle, name)) return {};
+    cycle.push_back(std::move(name));
+  }
+  return cycle.size() > 1 ? cycle : std::vector<std::string>{};
+}
+
+// `T2 waits for T1, which holds t(1) X`
+std::string why_it_waits(const WaitSeen& wait, const View& view) {
+  std::string text = wait.session + " waits for " + listed(wait.blockers);
+  if (wait.object.empty()) return text + ".";
+  std::string holding;
+  for (const LockSeen& lock : view.locks) {
+    if (lock.granted && lock.object == wait.object && lock.session == wait.blockers.front()) holding = lock.mode;
+  }
+  return text + (holding.empty() ? " at " + wait.object + "." : ", which holds " + wait.object + " (" + holding + ").");
+}
+
+std::string how_it_ended(const std::string& session, const Answer& answer) {
+  switch (answer.kind) {
+    case Answer::Kind::ok:
+      if (answer.has_rows) {
+        return session + " got " + (answer.rows.size() == 1 ? "1 row." : std::to_string(answer.rows.size()) + " rows.");
+      }
+      if (answer.affected) {
+        return session + (*answer.affected == 0   ? " found no row to change."
+                          : *answer.affected == 1 ? " changed 1 row."
+                                                  : " changed " + std::to_string(*answer.affected) + " rows.");
+      }
+      return session + " went on at once.";
+    case Answer::Kind::deadlock:
+      return session + " was chosen as the victim of a deadlock: " + answer.message;
+    case Answer::Kind::timeout:
+      return session + " waited until its time was over: " + answer.message;
+    case Answer::Kind::busy:
+      return session + " would have had to wait, and was told not to: " + answer.message;
+    case Answer::Kind::serialization:
+      return session + " was told to start its transaction over: " + answer.message;
+    case Answer::Kind::error:
+      return session + " got an error (" + answer.code + "): " + answer.message;
+  }
+  return {};
+}
+
+}  // namespace
+
+Play::Play(const Script& script, std::string_view url, const RunOptions& options)
+    : script_(script), url_(url), options_(options) {
+  result_.scenario = script.name;
+  result_.file = script.file;
+  result_.proves = script.proves;
+  result_.about = script.about;
+  result_.sessions = script.sessions();
+  const spi::Url parsed = spi::Url::parse(url);
+  result_.url = parsed.safe_text();
+  result_.engine = parsed.scheme;
+}
+
+// --- judging
+// ------------------------------------------------------------------------------------------------------------
+
+// What happened at a step, in the words of a scenario.
+Play::Happened Play::describe(Event& event, const std::string& session, const Stage::Settled& settled) const {
+  Happened happened;
+  event.cycle = settled.cycle;
+  const auto own = settled.answers.find(session);
+  const WaitSeen* wait = own == settled.answers.end() ? settled.view.wait_of(session) : nullptr;
+  if (wait != nullptr && wait->blockers.empty()) wait = nullptr;
+  const bool is_step = event.kind == Event::Kind::step;
+  if (own != settled.answers.end()) {
+    happened.as.step = as_outcome(own->second);
+    event.why = how_it_ended(is_step ? session : "The lab", own->second);
+  } else if (wait != nullptr) {
+    happened.as.step.kind = Kind::blocked;
+    happened.as.step.sessions = wait->blockers;
+    std::sort(happened.as.step.sessions.begin(), happened.as.step.sessions.end());
+    event.why = why_it_waits(*wait, settled.view);
+    if (!settled.cycle.empty()) {
+      event.why += " They wait in a circle, " + circle(settled.cycle) + ", and nobody breaks it.";
+    }
+  } else {
+    happened.unknown = true;
+    event.why = session + " neither answered nor was shown to wait: nobody knows.";
+  }
+  for (const auto& [name, answer] : settled.answers) {
+    if (answer.kind == Answer::Kind::deadlock) happened.victims.push_back(name);
+    const auto waited = waiting_.find(name);
+    if (name == session || waited == waiting_.end()) continue;
+    event.freed.push_back({waited->second, as_outcome(answer).str()});
+    happened.as.unblocks.push_back({name, as_outcome(answer)});
+  }
+  // Somebody else was the victim of the circle that this step closed, or this step was.
+  const bool closed =
+      happened.as.step.kind == Kind::deadlock || happened.as.step.kind == Kind::blocked || !settled.cycle.empty();
+  happened.deadlock = !happened.victims.empty() && closed && !happened.unknown;
+  if (happened.deadlock) {
+    happened.as.step = {};
+    happened.as.step.kind = Kind::deadlock;
+    happened.as.step.sessions = happened.victims;
+    // Where the engine broke the circle before it could be seen, it may still say what it was.
+    const std::string& told = settled.answers.at(happened.victims.front()).message;
+    if (event.cycle.empty()) event.cycle = circle_told(told, result_.sessions);
+    event.why = result_.engine + " chose " + listed(happened.victims) + " as the victim" +
+                (!event.cycle.empty() ? ": they waited in a circle, " + circle(event.cycle) + "."
+                 : told.empty()       ? "."
+                                      : ". It says: " + told);
+  } else {
+    for (const Expectation::Freed& freed : happened.as.unblocks) {
+      event.why +=
+          " " + freed.session + (is_success(freed.end) ? " could go on." : " ended with " + freed.end.str() + ".");
+    }
+  }
+  event.blocked = own == settled.answers.end();
+  event.actual = happened.unknown ? "unknown" : happened.deadlock ? happened.as.step.str() : happened.as.str();
+  return happened;
+}
+
+// What is not as expected, in words; empty if nothing is.
+std::string Play::compare(const std::string& session, const Expectation& expected, const Happened& happened,
+                          const Stage::Settled& settled) {
+  const auto answer_of = [&](const std::string& name) {
+    const auto found = settled.answers.find(name);
+    return found == settled.answers.end() ? nullptr : &found->second;
+  };
+  const Expected& want = expected.step;
+  if (want.kind == Kind::deadlock) {
+    const std::vector<std::string> may = want.sessions.empty() ? std::vector<std::string>{session} : want.sessions;
+    if (happened.victims.empty()) return "there was no deadlock";
+    for (const std::string& victim : happened.victims) {
+      if (!contains(may, victim)) return victim + " was the victim";
+    }
+    // Who is no victim goes on, or still waits: either is right, unless it is said which.
+    for (const auto& [name, answer] : settled.answers) {
+      if (answer.kind != Answer::Kind::deadlock && !answer.well()) return how_it_ended(name, answer);
+    }
+    for (const Expectation::Freed& freed : expected.unblocks) {
+      const Answer* answer = answer_of(freed.session);
+      if (answer == nullptr || !as_expected(freed.end, *answer)) return freed.session + " did not go on so";
+    }
+    return {};
+  }
+  if (want.kind == Kind::blocked) {
+    std::vector<std::string> by = want.sessions;
+    std::sort(by.begin(), by.end());
+    if (happened.as.step.kind != Kind::blocked || happened.as.step.sessions != by) return "it was not blocked so";
+  } else if (const Answer* own = answer_of(session); own == nullptr || !as_expected(want, *own)) {
+    return "it ended otherwise";
+  }
+  for (const Expectation::Freed& freed : expected.unblocks) {
+    const Answer* answer = answer_of(freed.session);
+    if (answer == nullptr) return freed.session + " did not go on";
+    if (!as_expected(freed.end, *answer)) return freed.session + " ended otherwise";
+  }
+  for (const auto& [name, answer] : settled.answers) {
+    if (name == session) continue;
+    const bool said = std::any_of(expected.unblocks.begin(), expected.unblocks.end(),
+                                  [&, &n = name](const Expectation::Freed& freed) { return freed.session == n; });
+    if (!said && (expected.said || !answer.well())) return name + " was not said to end here";
+  }
+  return {};
+}
+
+// --- playing
+// ------------------------------------------------------------------------------------------------------------
+
+bool Play::play(Stage& stage, const Line& line, const Expectation* expectation) {
+  static const Expectation nothing;
+  const Expectation& expected = expectation != nullptr ? *expectation : nothing;
+  Event event;
+  event.kind = line.kind;
+  event.line = line.number;
+  event.session = line.session;
+  event.name = line.name;
+  event.text = line.text;
+  if (expected.said) event.expected = expected.str();
+  const std::string& session = line.kind == Event::Kind::step ? line.session : house;
+  const std::size_t index = result_.events.size();
+  if (stage.at_work(session)) {
+    const Event& stuck = result_.events[waiting_.at(session)];
+    event.actual = "still blocked";
+    event.why = session + " cannot take this step: it still waits in step " + stuck.name + ".";
+    result_.verdict = Result::Verdict::failed;
+    result_.message = script_.file + ":" + std::to_string(line.number) + ": " + event.why;
+    result_.events.push_back(std::move(event));
+    return false;
+  }
+  event.sent = stage.sent(line);
+  if (options_.on_event) options_.on_event(event);
+
+  std::vector<std::string> until;
+  if (expectation != nullptr) {
+    const bool limited = line.lock && line.lock->timeout;
+    if (ends_by_itself(expected.step) || (limited && expected.step.kind != Kind::blocked)) until.push_back(session);
+    if (expected.step.kind == Kind::deadlock) until.clear();  // a circle is waited for anyhow
+    for (const Expectation::Freed& freed : expected.unblocks) {
+      if (ends_by_itself(freed.end)) until.push_back(freed.session);
+    }
+  }
+  const Clock::time_point began = Clock::now();
+  if (!began_) began_ = began;
+  event.began = began - *began_;
+  stage.start(session, line);
+  const Stage::Settled settled = stage.settle(until, options_.lock_tables);
+  event.took = Clock::now() - began;
+  event.locks = settled.view.locks;
+  event.waits = settled.view.waits;
+  if (line.kind == Event::Kind::step) result_.schedule.push_back(line.name);
+  const Happened happened = describe(event, session, settled);
+  const std::string where = script_.file + ":" + std::to_string(line.number) + ": ";
+  if (!settled.unknown.empty()) {
+    result_.verdict = Result::Verdict::error;
+    result_.message = where + listed(settled.unknown) + " neither answered nor was shown to wait within " +
+                      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count()) +
+                      " s";
+  } else if (expectation == nullptr) {
+    event.passed = true;
+  } else if (const std::string problem = compare(session, expected, happened, settled); problem.empty()) {
+    event.passed = true;
+  } else {
+    result_.verdict = Result::Verdict::failed;
+    result_.message = where + "expected " + (event.expected.empty() ? "success" : "`" + event.expected + "`") +
+                      ", but it was `" + event.actual + "`: " + problem;
+  }
+  note_answers(settled);
+  if (event.blocked) waiting_[session] = index;
+  const bool passed = event.passed;
+  result_.events.push_back(std::move(event));
+  return passed;
+}
+
+void Play::note_answers(const Stage::Settled& settled) {
+  for (const auto& [name, answer] : settled.answers) {
+    waiting_.erase(name);
+    if (!answer.well()) failed_.emplace(name, as_outcome(answer).str());
+  }
+}
+
+Result Play::guarded(const std::function<void(Stage&)>& body) {
+  const Clock::time_point began = Clock::now();
+  try {
+    Stage stage(script_, url_, options_);
+    result_.engine = stage.engine();
+    result_.version = stage.version();
+    for (const Script::Fact& fact : script_.facts) {
+      const auto found = fact.by_engine.find(result_.engine);
+      const std::string& value = found != fact.by_engine.end() ? found->second : fact.everywhere;
+      if (!value.empty()) result_.facts[fact.name] = value;
+    }
+    if (!script_.engines.empty() &&
+        std::find(script_.engines.begin(), script_.engines.end(), result_.engine) == script_.engines.end()) {
+      result_.verdict = Result::Verdict::skipped;
+      result_.message = "it is for " + joined(script_.engines, ", ");
+    } else {
+      // What an engine has not is said before anything is played.
+      for (const Line& line : script_.lines) {
+        if (!line.is_for(result_.engine)) continue;
+        try {
+          static_cast<void>(stage.sent(line));
+        } catch (const Error& error) {
+          throw Error(error.kind(), script_.file + ":" + std::to_string(line.number) + ": " + error.what());
+        }
+      }
+      std::vector<std::string> names = result_.sessions;
+      if (script_.has_sql(result_.engine)) names.push_back(house);
+      stage.open_sessions(names);
+      result_.verdict = Result::Verdict::passed;
+      body(stage);
+    }
+  } catch (const std::exception& error) {
+    result_.verdict = Result::Verdict::error;
+    result_.message = error.what();
+  }
+  result_.took = Clock::now() - began;
+  return result_;
+}
+
+Result Play::as_written() {
+  return guarded([&](Stage& stage) {
+    for (const Line& line : script_.lines) {
+      if (!line.is_for(result_.engine)) continue;
+      if (!play(stage, line, &line.expected_of(result_.engine))) return;
+    }
+  });
+}
+
+Result Play::in_order_of(const Choose& choose) {
+  return guarded([&](Stage& stage) {
+    Left left;
+    std::vector<const Line*> checks;
+    for (const Line& line : script_.lines) {
+      if (!line.is_for(result_.engine)) continue;
+      if (line.kind == Event::Kind::setup && !play(stage, line, &line.expected_of(result_.engine))) return;
+      if (line.kind == Event::Kind::check) checks.push_back(&line);
+      if (line.kind == Event::Kind::step) left[line.session].insert(left[line.session].begin(), &line);
+    }
+    for (;;) {
+      std::vector<std::string> choices;
+      for (const std::string& session : result_.sessions) {
+        if (!left[session].empty() && !stage.at_work(session)) choices.push_back(session);
+      }
+      if (choices.empty()) break;
+      const std::string session = choose(choices);
+      const Line& line = *left.at(session).back();
+      left.at(session).pop_back();
+      if (!play(stage, line, nullptr) || !end_failed(stage, left)) return;
+    }
+    for (const auto& [name, index] : waiting_) ended_.push_back(name + " waits for ever");
+    for (const Line* line : checks) {
+      if (!play(stage, *line, nullptr)) return;
+      ended_.push_back("check " + result_.events.back().actual);
+    }
+  });
+}
+
+// A session whose step failed is over: what it has is rolled back and let go of, which may let others go on, or fail.
+bool Play::end_failed(Stage& stage, Left& left) {
+  while (!failed_.empty()) {
+    for (const auto& [name, outcome] : std::exchange(failed_, {})) {
+      ended_.push_back(name + " " + outcome);
+      left[name].clear();
+      stage.retire(name);
+    }
+    const Stage::Settled settled = stage.settle({}, false);
+    for (const auto& [name, answer] : settled.answers) {
+      result_.events.back().freed.push_back({waiting_.at(name), as_outcome(answer).str()});
+    }
+    note_answers(settled);
+    if (!settled.unknown.empty()) {
+      result_.verdict = Result::Verdict::error;
+      result_.message = listed(settled.unknown) + " neither answered nor was shown to wait";
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace hierlock::lab

@@ -1,0 +1,250 @@
+#include "lab/stage.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include <hierlock/spi/url.h>
+
+namespace hierlock::lab {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Most steps answer within this; then the engine is asked, at first often.
+constexpr milliseconds first_look{3}, longest_pause{20};
+
+bool contains(const std::vector<std::string>& all, const std::string& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+// A wait of which the engine does not say for whom may be one for anybody: that is not known.
+bool shown_to_wait(const View& view, const std::string& session) {
+  const WaitSeen* wait = view.wait_of(session);
+  return wait != nullptr && !wait->blockers.empty();
+}
+
+}  // namespace
+
+std::vector<std::string> find_cycle(const View& view) {
+  std::vector<std::string> path;
+  std::set<std::string> done;
+  std::vector<std::string> cycle;
+  const std::function<bool(const std::string&)> follow = [&](const std::string& session) {
+    if (const auto seen = std::find(path.begin(), path.end(), session); seen != path.end()) {
+      cycle.assign(seen, path.end());
+      return true;
+    }
+    if (!done.insert(session).second) return false;
+    const WaitSeen* wait = view.wait_of(session);
+    if (wait == nullptr) return false;
+    path.push_back(session);
+    for (const std::string& blocker : wait->blockers) {
+      if (follow(blocker)) return true;
+    }
+    path.pop_back();
+    return false;
+  };
+  for (const WaitSeen& wait : view.waits) {
+    if (follow(wait.session)) return cycle;
+  }
+  return {};
+}
+
+Stage::Stage(const Script& script, std::string_view url, const RunOptions& options)
+    : script_(script), options_(options) {
+  engine_ = spi::Url::parse(url).scheme;
+  database_ = open_database(url);
+  if (database_ != nullptr) {
+    engine_ = database_->engine();
+    version_ = database_->version();
+  }
+  if (!script.engines.empty() && !contains(script.engines, engine_)) return;  // nothing will be played
+  if (database_ == nullptr && script.has_sql(engine_)) {
+    throw Error(ErrorKind::unsupported, engine_ + " knows no SQL: name the engines that this scenario is for");
+  }
+  if (database_ != nullptr) database_->make_room(options.patience);
+  if (script.has_locks(engine_)) locks_ = std::make_unique<Locks>(url);
+}
+
+Stage::~Stage() {
+  end_all();
+  locks_.reset();
+  if (database_ != nullptr) database_->clear_room();
+}
+
+void Stage::end_all() noexcept {
+  for (auto& [name, party] : parties_) {
+    const std::lock_guard guard(mutex_);
+    party->leave = true;
+    party->given.notify_all();
+    if (party->working && party->sql != nullptr) party->sql->interrupt();
+    if (party->locks != nullptr) party->locks->interrupt();
+  }
+  for (auto& [name, party] : parties_) {
+    if (party->thread.joinable()) party->thread.join();
+  }
+  parties_.clear();
+}
+
+void Stage::open_sessions(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    auto made = std::make_unique<Party>();
+    made->name = name;
+    if (database_ != nullptr && script_.has_sql(engine_)) made->sql = database_->connect(name);
+    if (locks_ != nullptr) made->locks = locks_->session(name);
+    made->thread = std::thread([this, &party = *made] { work(party); });
+    parties_.emplace(name, std::move(made));
+  }
+}
+
+Stage::Party& Stage::party(const std::string& name) { return *parties_.at(name); }
+
+std::string Stage::sent(const Line& line) const {
+  if (line.lock) {
+    locks_->check(*line.lock);
+    return line.text;
+  }
+  std::string text;
+  for (const std::string& sql : in_dialect(engine_, line.text)) text += (text.empty() ? "" : "; ") + sql;
+  return text;
+}
+
+// --- a session's thread
+// -----------------------------------------------------------------------------------------------
+
+void Stage::work(Party& party) {
+  std::unique_lock guard(mutex_);
+  for (;;) {
+    party.given.wait(guard, [&] { return party.leave || (party.working && !party.answer); });
+    if (party.leave) return;
+    const std::vector<std::string> statements = std::move(party.statements);
+    const std::optional<LockStep> lock = std::move(party.lock);
+    guard.unlock();
+    Answer answer = do_it(party, statements, lock);
+    guard.lock();
+    party.answer = std::move(answer);
+    answered_.notify_all();
+  }
+}
+
+Answer Stage::do_it(Party& party, const std::vector<std::string>& statements, const std::optional<LockStep>& lock) {
+  try {
+    if (lock) return party.locks->execute(*lock);
+    Answer answer;
+    for (const std::string& sql : statements) {
+      answer = party.sql->execute(sql);
+      if (!answer.well()) break;
+    }
+    return answer;
+  } catch (const std::exception& error) {
+    return {.kind = Answer::Kind::error, .code = "lost", .message = error.what()};
+  }
+}
+
+// --- directing
+// ----------------------------------------------------------------------------------------------------------
+
+void Stage::start(const std::string& session, const Line& line) {
+  Party& to = party(session);
+  std::vector<std::string> statements;
+  if (!line.lock) statements = in_dialect(engine_, line.text);
+  const std::lock_guard guard(mutex_);
+  to.statements = std::move(statements);
+  to.lock = line.lock;
+  to.working = true;
+  to.given.notify_all();
+}
+
+bool Stage::at_work(const std::string& session) const {
+  const std::lock_guard guard(mutex_);
+  const auto found = parties_.find(session);
+  return found != parties_.end() && found->second->working;
+}
+
+std::vector<std::string> Stage::working() const {
+  std::vector<std::string> names;
+  const std::lock_guard guard(mutex_);
+  for (const auto& [name, party] : parties_) {
+    if (party->working) names.push_back(name);
+  }
+  return names;
+}
+
+bool Stage::collect(Settled& settled) {
+  const std::lock_guard guard(mutex_);
+  bool any = false;
+  for (const auto& [name, party] : parties_) {
+    if (!party->answer) continue;
+    settled.answers[name] = std::move(*party->answer);
+    party->answer.reset();
+    party->working = false;
+    any = true;
+  }
+  return any;
+}
+
+View Stage::look() {
+  View view;
+  if (database_ != nullptr && script_.has_sql(engine_)) view = database_->look();
+  if (locks_ != nullptr) {
+    View more = locks_->look();
+    std::move(more.locks.begin(), more.locks.end(), std::back_inserter(view.locks));
+    std::move(more.waits.begin(), more.waits.end(), std::back_inserter(view.waits));
+  }
+  return view;
+}
+
+Stage::Settled Stage::settle(const std::vector<std::string>& until, bool look_always) {
+  Settled settled;
+  const Clock::time_point end = Clock::now() + options_.patience;
+  milliseconds pause = first_look;
+  for (;;) {
+    {
+      std::unique_lock guard(mutex_);
+      const auto anything = [&] {
+        return std::any_of(parties_.begin(), parties_.end(),
+                           [](const auto& p) { return p.second->answer.has_value(); });
+      };
+      answered_.wait_for(guard, options_.cancel, pause, anything);
+    }
+    if (options_.cancel.stop_requested()) throw Error(ErrorKind::cancelled, "playing the scenario was cancelled");
+    if (collect(settled)) pause = first_look;  // something moved: others may, too
+    std::vector<std::string> silent = working();
+    if (silent.empty()) {
+      if (look_always) settled.view = look();
+      return settled;
+    }
+    settled.view = look();
+    if (collect(settled)) continue;  // what was seen may be over
+    const std::vector<std::string> cycle = find_cycle(settled.view);
+    if (!cycle.empty() && settled.cycle.empty()) settled.cycle = cycle;
+    const bool all_wait = std::all_of(silent.begin(), silent.end(), [&](const std::string& name) {
+      return shown_to_wait(settled.view, name) && !contains(until, name);
+    });
+    // A circle is the engine's to break. If it does not, it is one of waits like any other.
+    if (all_wait && cycle.empty()) return settled;
+    if (Clock::now() >= end) {
+      for (const std::string& name : silent) {
+        if (!shown_to_wait(settled.view, name)) settled.unknown.push_back(name);
+      }
+      return settled;
+    }
+    pause = std::min(pause * 2, longest_pause);
+  }
+}
+
+void Stage::retire(const std::string& session) {
+  Party& who = party(session);
+  if (who.locks != nullptr) who.locks->release_all();
+  if (who.sql != nullptr) {
+    try {
+      who.sql->execute("rollback");
+    } catch (const Error&) {  // it is gone: so is what it held
+    }
+  }
+}
+
+}  // namespace hierlock::lab

@@ -1,0 +1,93 @@
+// Stage: the sessions of one scenario at one engine, each on a thread of its own, and what the engine shows of them.
+//
+// One thread directs: it gives a session a step, and settles: until every session has either answered, or is shown by
+// the engine to wait for others. Then nothing moves until the next step, and what was seen is true.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lab/database.h"
+#include "lab/locks.h"
+#include "lab/scenario.h"
+
+namespace hierlock::lab {
+
+class Stage {
+ public:
+  // Throws what stands in the way of playing it there.
+  Stage(const Script& script, std::string_view url, const RunOptions& options);
+  ~Stage();  // ends all sessions, waiting ones too, and clears up
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+
+  const std::string& engine() const noexcept { return engine_; }
+  const std::string& version() const noexcept { return version_; }
+
+  // Opens the sessions, so that no step has to wait for that.
+  void open_sessions(const std::vector<std::string>& names);
+
+  // What the line becomes there. Throws unsupported for what the engine has not.
+  std::string sent(const Line& line) const;
+
+  // Begins a step of a session that is not at one.
+  void start(const std::string& session, const Line& line);
+  bool at_work(const std::string& session) const;
+
+  struct Settled {
+    std::map<std::string, Answer> answers;  // of the sessions that have answered since the last one
+    View view;                              // what the engine showed last; of those that wait, nobody has answered
+    std::vector<std::string> unknown;       // those that have done neither within the patience
+    std::vector<std::string> cycle;         // that was seen on the way, each waits for the next
+  };
+  // `until`: sessions whose answer is waited for even if they are shown to wait, since they are expected to give up.
+  // `look_always`: look at the locks even if everybody has answered.
+  Settled settle(const std::vector<std::string>& until, bool look_always);
+
+  // For a session that is done for good: rolls back, lets go of its locks. It must not be at work.
+  void retire(const std::string& session);
+
+ private:
+  struct Party {
+    std::string name;
+    std::unique_ptr<Connection> sql;
+    std::unique_ptr<LockSession> locks;
+    // Guarded by the stage's mutex:
+    bool working = false;
+    std::vector<std::string> statements;
+    std::optional<LockStep> lock;
+    std::optional<Answer> answer;
+    bool leave = false;
+    std::condition_variable given;
+    std::thread thread;
+  };
+  void work(Party& party);
+  static Answer do_it(Party& party, const std::vector<std::string>& statements, const std::optional<LockStep>& lock);
+  Party& party(const std::string& name);
+  View look();
+  bool collect(Settled& settled);  // answers that have come; true if there are any
+  std::vector<std::string> working() const;
+  void end_all() noexcept;
+
+  const Script& script_;
+  const RunOptions& options_;
+  std::string engine_, version_;
+  std::unique_ptr<Database> database_;
+  std::unique_ptr<Locks> locks_;
+  std::map<std::string, std::unique_ptr<Party>> parties_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any answered_;
+};
+
+// A circle among those who wait, each for the next; empty if there is none.
+std::vector<std::string> find_cycle(const View& view);
+
+}  // namespace hierlock::lab
