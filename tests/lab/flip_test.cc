@@ -85,7 +85,7 @@ std::vector<std::string> flips(const Event& event, const std::vector<std::string
     if (by.size() > 1) heads.push_back("blocked by " + by.front());
     for (const std::string& session : sessions) {
       if (session == event.session || std::find(by.begin(), by.end(), session) != by.end()) continue;
-      heads.push_back(head + ", " + session);
+      heads.insert(heads.end(), {head + ", " + session, "blocked by " + session});
       break;
     }
   } else if (kind == "deadlock") {
