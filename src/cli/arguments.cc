@@ -249,7 +249,7 @@ struct Options {
     } else if (wanted == "doctor") {
       flag(*command, "--json", json);
     } else if (wanted == "lab") {
-      command->add_option("WORDS", words);
+      command->add_option("FILE", words);
       command->add_option("--report", report);
       command->add_option("--junit", junit);
       flag(*command, "--json", json);

@@ -1,8 +1,8 @@
 // No expectation of a shipped scenario is idle: whichever is turned into another one, the run fails, at that line.
 //
 // What a line expects of several engines in the same words is one expectation, and is turned on the first of engines()
-// that lists it. On memory: each is turned in every way there is; elsewhere in one way, chosen by HIERLOCK_SEED, or in
-// all with HIERLOCK_FLIPS=all. MariaDB needs 150 ms for each look, so there it is a sample of all it is expected to do.
+// that lists it. On memory: each is turned in two ways, elsewhere in one, chosen by HIERLOCK_SEED; or in all there are,
+// with HIERLOCK_FLIPS=all. MariaDB needs 150 ms for each look, so there it is a sample of all it is expected to do.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -179,7 +179,7 @@ TEST_P(Flip, no_expectation_can_be_turned_into_another_one) {
       if (engine == "mariadb" && turned == most_on_mariadb) break;
       std::vector<std::string> ways = flips(one.event, one.sessions, engine);
       std::shuffle(ways.begin(), ways.end(), random);
-      if (engine != "memory" && !all_flips()) ways.resize(1);
+      if (!all_flips()) ways.resize(std::min<std::size_t>(ways.size(), engine == "memory" ? 2 : 1));
       for (const std::string& way : ways) expect_failure(one, way, engine);
       runs += ways.size();
       ++turned;
