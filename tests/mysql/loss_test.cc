@@ -312,7 +312,7 @@ TEST_P(Dying, who_waits_at_a_server_that_dies_is_told) {
   auto waits = std::async(std::launch::async, [&] { return error_of([&] { (void)two.acquire("u1"); }); });
   EXPECT_TRUE(eventually([&] {
     return plain.one(
-               "SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '(SELECT%' AND "
+               "SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND "
                "COMMAND='Execute'") != "0";
   }));
   EXPECT_TRUE(servers("kill"));
@@ -428,7 +428,7 @@ class Engine {
   }
   bool somebody_waits() {
     return plain_.one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table_ +
-                      "%' AND INFO LIKE '(SELECT%' AND COMMAND='Execute'") != "0";
+                      "%' AND INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND COMMAND='Execute'") != "0";
   }
 
  private:
@@ -745,7 +745,7 @@ class Vanishing : public testing::Test {
           busy.set_value();
           EXPECT_TRUE(eventually([&] {
             return plain.one(
-                       "SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '(SELECT%' AND "
+                       "SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND "
                        "COMMAND='Execute'") != "0";
           }));
           machines.cut();

@@ -305,86 +305,99 @@ Reply Connection::ask(std::string_view sql, Vigil& vigil) {
   return reply;
 }
 
-Connection::Statement& Connection::prepared(const std::string& sql, Vigil& vigil, LockReply& reply) {
-  if (const auto found = statements_.find(sql); found != statements_.end()) return found->second;
+// None: it could not be, and the reply says why.
+Connection::Statement* Connection::prepared(std::string_view table, std::span<const plan::Row> rows, bool no_wait,
+                                            Form form, Vigil& vigil, LockReply& reply) {
+  const std::string name = lock_rows_name(rows, no_wait, form);
+  if (const auto found = statements_.find(name); found != statements_.end()) return &found->second;
   if (statements_.size() >= most_statements) statements_.clear();
-  Statement statement(mysql_stmt_init(mysql_));
-  if (statement == nullptr) throw Error(ErrorKind::exhausted, "no memory for a statement");
+  Statement& statement = statements_[name];
+  statement.handle.reset(mysql_stmt_init(mysql_));
+  MYSQL_STMT* const raw = statement.handle.get();
+  if (raw == nullptr) {
+    statements_.erase(name);
+    throw Error(ErrorKind::exhausted, "no memory for a statement");
+  }
+  const std::string sql =
+      lock_rows(mariadb_ ? Dialect::mariadb : Dialect::mysql, table, rows, no_wait, form);
   int failed = 0;
-  MYSQL_STMT* const raw = statement.get();
   if (!drive([&] { return mysql_stmt_prepare_start(&failed, raw, sql.data(), sql.size()); },
              [&](int ready) { return mysql_stmt_prepare_cont(&failed, raw, ready); }, vigil)) {
     reply.code = silent.code;
     reply.message = silent.message;
-  } else if (failed != 0) {
+    return nullptr;  // closing it would read what the server still sends
+  }
+  if (failed != 0) {
     reply.code = mysql_stmt_errno(raw);
     reply.message = mysql_stmt_error(raw);
+    if (is_disconnect(reply.code)) {
+      broken_ = true;
+    } else {
+      statements_.erase(name);
+    }
+    return nullptr;
   }
-  return statements_[sql] = std::move(statement);
-}
-
-LockReply Connection::lock(const std::string& sql, std::span<const std::uint32_t> buckets, Vigil& vigil) {
-  LockReply reply;
-  if (broken_) {
-    reply.code = silent.code;
-    reply.message = silent.message;
-    return reply;
-  }
-  Statement& statement = prepared(sql, vigil, reply);
-  MYSQL_STMT* const raw = statement.get();
-  const auto failed = [&]() -> LockReply& {
-    if (is_disconnect(reply.code)) broken_ = true;
-    return reply;
-  };
-  const auto say = [&](int error) {
-    reply.code = error == 0 ? 0 : mysql_stmt_errno(raw);
-    if (reply.code != 0) reply.message = mysql_stmt_error(raw);
-  };
-  if (reply.code != 0) {
-    if (!broken_) statements_.erase(sql);  // closing it would read what the server still sends
-    return failed();
-  }
-  std::vector<std::uint32_t> values(buckets.begin(), buckets.end());
-  std::vector<MYSQL_BIND> in(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  statement.buckets.resize(rows.size());
+  std::vector<MYSQL_BIND> in(rows.size());
+  for (std::size_t i = 0; i < in.size(); ++i) {
     in[i].buffer_type = MYSQL_TYPE_LONG;
-    in[i].buffer = &values[i];
+    in[i].buffer = &statement.buckets[i];
     in[i].is_unsigned = 1;
   }
-  if (!values.empty()) mysql_stmt_bind_param(raw, in.data());
+  MYSQL_BIND out[2]{};
+  for (std::size_t i = 0; i < 2; ++i) {
+    out[i].buffer_type = MYSQL_TYPE_LONGLONG;
+    out[i].buffer = &statement.answer[i];
+    out[i].is_unsigned = 1;
+  }
+  mysql_stmt_bind_param(raw, in.data());
+  mysql_stmt_bind_result(raw, out);
+  return &statement;
+}
+
+LockReply Connection::lock(std::string_view table, std::span<const plan::Row> rows, bool no_wait, Form form,
+                           Vigil& vigil) {
+  LockReply reply;
+  const auto unanswered = [&] {
+    reply.code = silent.code;
+    reply.message = silent.message;
+    return std::move(reply);
+  };
+  if (broken_) return unanswered();
+  Statement* const statement = prepared(table, rows, no_wait, form, vigil, reply);
+  if (statement == nullptr) return reply;
+  MYSQL_STMT* const raw = statement->handle.get();
+  const auto well = [&](int error) {
+    if (error == 0) return true;
+    reply.code = mysql_stmt_errno(raw);
+    reply.message = mysql_stmt_error(raw);
+    if (is_disconnect(reply.code)) broken_ = true;
+    return false;
+  };
+  for (std::size_t i = 0; i < rows.size(); ++i) statement->buckets[i] = rows[i].bucket;
   int error = 0;
   if (!drive([&] { return mysql_stmt_execute_start(&error, raw); },
              [&](int ready) { return mysql_stmt_execute_cont(&error, raw, ready); }, vigil)) {
-    reply.code = silent.code;
-    reply.message = silent.message;
-    return reply;
+    return unanswered();
   }
-  say(error);
-  if (!reply.well()) return failed();
-  std::uint64_t place = 0, minted = 0, session = 0;
-  MYSQL_BIND out[3]{};
-  for (const auto& [bind, value] : {std::pair(&out[0], &place), {&out[1], &minted}, {&out[2], &session}}) {
-    bind->buffer_type = MYSQL_TYPE_LONGLONG;
-    bind->buffer = value;
-    bind->is_unsigned = 1;
-  }
-  mysql_stmt_bind_result(raw, out);
+  if (!well(error)) return reply;
   if (!drive([&] { return mysql_stmt_store_result_start(&error, raw); },
              [&](int ready) { return mysql_stmt_store_result_cont(&error, raw, ready); }, vigil)) {
-    reply.code = silent.code;
-    reply.message = silent.message;
-    return reply;
+    return unanswered();
   }
-  say(error);
-  if (!reply.well()) return failed();
-  reply.there.assign(buckets.size(), false);
-  while (mysql_stmt_fetch(raw) == 0) {
-    if (place < reply.there.size()) reply.there[place] = true;
+  if (!well(error)) return reply;
+  if (form == Form::one_by_one) reply.there.resize(rows.size());
+  std::size_t answers = 0;
+  for (; mysql_stmt_fetch(raw) == 0; ++answers) {
+    const auto [number, session] = statement->answer;
+    const std::size_t place = session != 0 ? rows.size() - 1 : number;
     if (session != 0) {
-      reply.minted = minted;
+      reply.minted = number;
       reply.session = session;
     }
+    if (place < reply.there.size()) reply.there[place] = true;
   }
+  reply.all = answers == (form == Form::together ? 1 : rows.size());
   mysql_stmt_free_result(raw);
   return reply;
 }
