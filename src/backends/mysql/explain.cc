@@ -92,8 +92,8 @@ std::string filled_in(const std::string& sql, const std::vector<plan::Row>& rows
 // A line for each row, without changing a word.
 std::string in_lines(std::string sql, Form form) {
   using Words = std::vector<std::string_view>;
-  const Words before = form == Form::one_by_one ? Words{" UNION ALL "}
-                                                : Words{" STRAIGHT_JOIN ", " WHERE ", " AND r", " FOR "};
+  const Words before =
+      form == Form::one_by_one ? Words{" UNION ALL "} : Words{" STRAIGHT_JOIN ", " WHERE ", " AND r", " FOR "};
   for (const std::string_view words : before) {
     for (std::size_t at = 0; (at = sql.find(words, at)) != sql.npos; at += words.size()) sql[at] = '\n';
   }

@@ -91,7 +91,7 @@ std::string prepare_session(Dialect dialect) {
          (dialect == Dialect::mysql ? "transaction_isolation='READ-COMMITTED'" : "tx_isolation='READ-COMMITTED'") +
          ", autocommit=0, wait_timeout=12, interactive_timeout=12, innodb_lock_wait_timeout=2, lock_wait_timeout=10" +
          (dialect == Dialect::mysql ? ", max_execution_time=0"
-                                     : ", max_statement_time=0, optimizer_switch='derived_merge=on'");
+                                    : ", max_statement_time=0, optimizer_switch='derived_merge=on'");
 }
 
 std::string make_row(std::string_view table, unsigned level, std::uint32_t bucket) {

@@ -12,13 +12,13 @@ namespace hierlock::mysql {
 
 enum class Dialect : std::uint8_t { mysql, mariadb };
 
-// The locking statement of these rows (H4), which takes record locks in their order and no gaps, because each is read by
-// its whole primary key. The buckets are parameters: all plans of one shape share one prepared statement.
+// The locking statement of these rows (H4), which takes record locks in their order and no gaps, because each is read
+// by its whole primary key. The buckets are parameters: all plans of one shape share one prepared statement.
 //
-// `together`: a join, of which each row is read before the next. It answers UUID_SHORT(), read when all rows are locked,
-// and CONNECTION_ID(); or no row if one is missing. `one_by_one`: a SELECT a row, of which the last answers that, and
-// those before it their place (0, 1, …) and 0, so that a missing one is known by its place's absence (H6). It takes the
-// server a fifth longer (docs/bench.md).
+// `together`: a join, of which each row is read before the next. It answers UUID_SHORT(), read when all rows are
+// locked, and CONNECTION_ID(); or no row if one is missing. `one_by_one`: a SELECT a row, of which the last answers
+// that, and those before it their place (0, 1, …) and 0, so that a missing one is known by its place's absence (H6). It
+// takes the server a fifth longer (docs/bench.md).
 enum class Form : std::uint8_t { together, one_by_one };
 std::string lock_rows(Dialect dialect, std::string_view table, std::span<const plan::Row> rows, bool no_wait,
                       Form form);

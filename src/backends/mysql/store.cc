@@ -334,7 +334,7 @@ void Store::roll_back(Connection& connection, Clock::time_point end) noexcept {
   try {
     for (int tries = 0; tries < 2; ++tries) {
       Until soon(end);
-      const Reply reply = connection.query("ROLLBACK", soon);
+      const Reply reply = connection.roll_back(soon);
       if (reply.well()) return;
       if (reply.code != query_interrupted) break;  // a KILL that came late
     }
