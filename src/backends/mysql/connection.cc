@@ -296,6 +296,18 @@ bool Connection::go_on() {
   return slow_step(waits);
 }
 
+Reply Connection::end(Vigil& vigil) {
+  while (!go_on()) {
+    const std::optional<Clock::duration> time = vigil.next();
+    if (!time) {
+      broken_ = true;
+      return silent;
+    }
+    look(socket_, slow_waits_, vigil.wake(), *time);
+  }
+  return reply();
+}
+
 Reply Connection::query(std::string_view sql, Vigil& vigil) {
   if (broken_) return silent;
   int failed = 0;

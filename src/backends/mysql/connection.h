@@ -154,6 +154,7 @@ class Connection {
   void begin(std::string_view sql);
   bool go_on();  // true when reply() is there
   Reply reply() { return std::move(slow_reply_); }
+  Reply end(Vigil& vigil);  // or waits for it
 
  private:
   struct Close {
