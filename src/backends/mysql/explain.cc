@@ -91,12 +91,15 @@ std::string filled_in(const std::string& sql, const std::vector<plan::Row>& rows
 
 // A line for each row, without changing a word.
 std::string in_lines(std::string sql, Form form) {
-  using Words = std::vector<std::string_view>;
-  const Words before =
-      form == Form::one_by_one ? Words{" UNION ALL "} : Words{" STRAIGHT_JOIN ", " WHERE ", " AND r", " FOR "};
-  for (const std::string_view words : before) {
+  const auto break_before = [&sql](std::string_view words) {
     for (std::size_t at = 0; (at = sql.find(words, at)) != sql.npos; at += words.size()) sql[at] = '\n';
+  };
+  if (form == Form::one_by_one) {
+    break_before(" UNION ALL ");
+    return sql;
   }
+  for (const std::string_view words : {" STRAIGHT_JOIN ", " WHERE ", " FOR "}) break_before(words);
+  for (std::size_t row = 1; row < most_joined; ++row) break_before(" AND r" + std::to_string(row) + ".level=");
   return sql;
 }
 

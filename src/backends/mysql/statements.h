@@ -22,9 +22,9 @@ enum class Dialect : std::uint8_t { mysql, mariadb };
 enum class Form : std::uint8_t { together, one_by_one };
 std::string lock_rows(Dialect dialect, std::string_view table, std::span<const plan::Row> rows, bool no_wait,
                       Form form);
-// How they are asked for first: a join has its limits.
+// How they are asked for first: a join has its limits. One path of any depth is within them.
+inline constexpr std::size_t most_joined = max_depth;
 inline Form usual_form(std::span<const plan::Row> rows) {
-  constexpr std::size_t most_joined = 8;
   return rows.size() <= most_joined ? Form::together : Form::one_by_one;
 }
 // Statements on one table that have the same name are the same; it is shorter, and made faster. A byte a row.
