@@ -26,7 +26,7 @@ class Cycles : public OnServer {
   // How many wait at the server.
   long waiting() {
     return std::stol(plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table() +
-                                 "%' AND INFO LIKE '(SELECT%' AND COMMAND='Execute'"));
+                                 "%' AND INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND COMMAND='Execute'"));
   }
   static bool says(const std::optional<Error>& error, const std::string& text) {
     return error && std::string(error->what()).find(text) != std::string::npos;

@@ -272,7 +272,7 @@ TEST_P(Errors, a_wait_outlives_the_servers_own_timeout) {  // H9, H2
   auto asks = std::async(std::launch::async, [&] { return two.acquire("u1/a1/r1", {.timeout = 60s}).fence(); });
   const auto executes = [&] {
     const auto said = relay.commands();
-    return std::count_if(said.begin(), said.end(), [](const auto& c) { return c.code == com_stmt_execute; });
+    return std::count_if(said.begin(), said.end(), locks);
   };
   ASSERT_TRUE(eventually([&] { return executes() >= 2; }, 20s)) << "it asks again";
   const std::int64_t before = held.fence();

@@ -66,13 +66,14 @@ class Explain : public testing::TestWithParam<std::string> {
     Printed result;
     const std::string session = plain_->one(
         "SELECT thread_id FROM mysql.general_log WHERE command_type='Execute' AND CONVERT(argument USING "
-        "utf8mb4) LIKE '(SELECT%explained%' ORDER BY event_time LIMIT 1");
+        "utf8mb4) LIKE 'SELECT UUID_SHORT(), CONNECTION_ID() FROM%explained%' ORDER BY event_time LIMIT 1");
     for (const auto& row :
          plain_->ask("SELECT command_type, CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE "
                      "thread_id=" +
                      session + " ORDER BY event_time")) {
-      if (row[0] == "Execute") result.lock = row[1];
-      if (row[0] == "Query" && !result.lock.empty() && result.release.empty()) result.release = row[1];
+      const bool lock = row[1].find("explained") != std::string::npos;
+      if (row[0] == "Execute" && lock) result.lock = row[1];
+      if (row[0] == "Execute" && !lock && !result.lock.empty()) result.release = row[1];
     }
     return result;
   }
@@ -133,11 +134,12 @@ TEST(ExplainAlone, goes_by_the_url_or_the_defaults_where_no_server_answers_and_s
   const Printed usual = printed(hierlock::statements(nobody, targets_of({"u1/a1/r1"})));
   EXPECT_NE(usual.comments.find("10000000 buckets, 3 levels, because the server was not asked"), std::string::npos)
       << usual.comments;
-  EXPECT_NE(usual.lock.find("level=2 AND bucket=8675750 FOR UPDATE"), std::string::npos)
+  EXPECT_NE(usual.lock.find("r2.level=2 AND r2.bucket=8675750 FOR SHARE OF r0, r1 FOR UPDATE OF r2"), std::string::npos)
       << usual.lock;  // docs/format.md
   EXPECT_EQ(usual.release, "ROLLBACK");
   const Printed asked = printed(hierlock::statements(nobody + "?buckets=1&table=mine", targets_of({"u1"})));
-  EXPECT_NE(asked.lock.find("FROM `mine` WHERE level=0 AND bucket=0 FOR UPDATE"), std::string::npos) << asked.lock;
+  EXPECT_NE(asked.lock.find("FROM `mine` AS r0 WHERE r0.level=0 AND r0.bucket=0 FOR UPDATE OF r0"), std::string::npos)
+      << asked.lock;
 }
 
 }  // namespace

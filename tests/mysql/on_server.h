@@ -97,7 +97,7 @@ class OnServer : public testing::TestWithParam<std::string> {
   // How many of the sessions that wait for a row of this table.
   bool somebody_waits() {
     return plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table_ +
-                       "%' AND INFO LIKE '(SELECT%' AND COMMAND='Execute'") != "0";
+                       "%' AND INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND COMMAND='Execute'") != "0";
   }
 
  private:

@@ -171,6 +171,30 @@ TEST_P(Provision, two_at_once_make_each_row_once) {  // H11
   EXPECT_EQ(made, 30'000u);
 }
 
+TEST_P(Provision, a_large_table_is_made_in_two_halves_at_once_which_can_be_ended_and_gone_on_with) {  // H11
+  constexpr std::uint32_t each = 210'000;
+  const ProvisionOptions large{.buckets = each, .levels = 1, .chunk = 20'000};
+  ProvisionOptions options = large;
+  options.on_progress = [](const ProvisionOptions::Progress& progress) { return progress.rows < 60'000; };
+  provision(ahead(), options);
+  EXPECT_GT(rows("bucket < 105000"), 0u);
+  EXPECT_GT(rows("bucket >= 105000"), 0u);
+  plain().ask("INSERT INTO " + table() + " (level, bucket) VALUES (0, 100000), (0, 209999)");
+  const std::uint64_t before = rows();
+  std::vector<std::thread> operators;
+  std::atomic<std::uint64_t> made{0};
+  for (int i = 0; i < 2; ++i) {
+    operators.emplace_back([&] {
+      Told told;
+      EXPECT_FALSE(error_of([&] { provision(ahead(), told.with(large)); }));
+      made += told.last().made;
+    });
+  }
+  for (std::thread& one : operators) one.join();
+  EXPECT_TRUE(complete(1, each));
+  EXPECT_EQ(made, each - before);
+}
+
 TEST_P(Provision, the_throttle_is_kept) {  // H11
   const auto begin = Clock::now();
   provision(ahead(), {.buckets = 2'000, .levels = 1, .throttle = 1'000});

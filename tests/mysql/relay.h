@@ -67,4 +67,10 @@ class Relay {
 inline constexpr std::uint8_t com_quit = 1, com_query = 3, com_ping = 14, com_stmt_prepare = 22, com_stmt_execute = 23,
                               com_stmt_close = 25;
 
+// What hierlock executes has parameters if it locks; only its ROLLBACK has none: a number, flags and a count is all.
+inline bool rolls_back(const Relay::Command& command) {
+  return command.code == com_stmt_execute && command.text.size() == 4 + 1 + 4;
+}
+inline bool locks(const Relay::Command& command) { return command.code == com_stmt_execute && !rolls_back(command); }
+
 }  // namespace hierlock::mysql_tests

@@ -1,5 +1,6 @@
 // What goes over the wire and what it locks: one statement to acquire, one to release (H4, B3).
 #include <algorithm>
+#include <future>
 #include <set>
 
 #include "on_server.h"
@@ -43,9 +44,10 @@ class Wire : public OnServer {
   std::vector<std::string> said() {
     std::vector<std::string> words;
     for (const Relay::Command& command : relay().commands()) {
-      words.push_back(command.code == com_stmt_execute ? "execute"
-                      : command.code == com_query      ? command.text
-                                                       : "command " + std::to_string(command.code));
+      words.push_back(rolls_back(command)                ? "ROLLBACK"
+                      : command.code == com_stmt_execute ? "execute"
+                      : command.code == com_query        ? command.text
+                                                         : "command " + std::to_string(command.code));
     }
     return words;
   }
@@ -117,6 +119,38 @@ TEST_P(Rows, a_lock_is_one_transaction_that_is_gone_after_the_release) {  // H4
   EXPECT_EQ(locked().size(), 3u);
   lock.release();
   EXPECT_TRUE(locked().empty());
+}
+
+// However the statement is written: a join of few rows, a union of many.
+TEST_P(Rows, are_locked_one_after_the_other_and_the_fence_is_read_when_all_are) {  // H5, B3
+  std::vector<Target> many;
+  for (int i = 0; i < 6; ++i) many.emplace_back("u" + std::to_string(i) + "/a1/r1");
+  const std::vector<std::vector<Target>> plans{
+      {"u1"}, {"u1/a1/r1"}, {shared("u1/a1/r1")}, {"u1/a1/r1", "u2/a2", "u3"}, many};
+  Locker locker = open();
+  for (const std::vector<Target>& targets : plans) {
+    Lock first = locker.acquire(targets);
+    const auto rows = locked();
+    first.release();
+    for (auto blocked = rows.begin(); blocked != rows.end(); ++blocked) {
+      SCOPED_TRACE(std::to_string(targets.size()) + " targets, the first is " + targets.front().str() +
+                   ", blocked at " + std::to_string(std::distance(rows.begin(), blocked)) + " of " +
+                   std::to_string(rows.size()));
+      Plain holder(operator_server());
+      holder.ask("START TRANSACTION");
+      holder.ask("SELECT 1 FROM `" + table() + "` WHERE level=" + std::to_string(blocked->first.first) +
+                 " AND bucket=" + std::to_string(blocked->first.second) + " FOR UPDATE");
+      auto waits = std::async(std::launch::async, [&] { return locker.acquire(targets, {.timeout = 30s}); });
+      std::map expected(rows.begin(), blocked);
+      expected[blocked->first] = 'X';
+      EXPECT_TRUE(eventually([&] { return locked() == expected; })) << testing::PrintToString(locked());
+      const std::uint64_t bystander = std::stoull(plain().one("SELECT UUID_SHORT() & 0xFFFFFFFFFFFFFF"));
+      holder.ask("ROLLBACK");
+      const Lock lock = waits.get();
+      EXPECT_GT(lock.fence(), static_cast<std::int64_t>(bystander * 128));
+      EXPECT_EQ(locked(), rows);
+    }
+  }
 }
 
 TEST_P(Rows, nothing_but_records_of_the_primary_key_is_locked) {  // H4

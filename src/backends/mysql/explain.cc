@@ -90,9 +90,16 @@ std::string filled_in(const std::string& sql, const std::vector<plan::Row>& rows
 }
 
 // A line for each row, without changing a word.
-std::string in_lines(std::string sql) {
-  constexpr std::string_view between = " UNION ALL ";
-  for (std::size_t at = 0; (at = sql.find(between, at)) != sql.npos; at += between.size()) sql[at] = '\n';
+std::string in_lines(std::string sql, Form form) {
+  const auto break_before = [&sql](std::string_view words) {
+    for (std::size_t at = 0; (at = sql.find(words, at)) != sql.npos; at += words.size()) sql[at] = '\n';
+  };
+  if (form == Form::one_by_one) {
+    break_before(" UNION ALL ");
+    return sql;
+  }
+  for (const std::string_view words : {" STRAIGHT_JOIN ", " WHERE ", " FOR "}) break_before(words);
+  for (std::size_t row = 1; row < most_joined; ++row) break_before(" AND r" + std::to_string(row) + ".level=");
   return sql;
 }
 
@@ -122,8 +129,9 @@ std::string statements(const spi::Url& url, const spi::Plan& plan) {
   }
   const std::vector<plan::Row> rows = plan::rows_of(plan, setup.buckets);
   refuse_what_rows_cannot_say(plan, setup);
+  const Form form = usual_form(rows);
   return "-- " + setup.where + "\n" + shared_rows(plan, setup.buckets) +
-         in_lines(filled_in(lock_rows(setup.dialect, options.layout.table, rows, false), rows)) + ";\n" +
+         in_lines(filled_in(lock_rows(setup.dialect, options.layout.table, rows, false, form), rows), form) + ";\n" +
          "-- and to release it\nROLLBACK;\n";
 }
 

@@ -91,7 +91,7 @@ Snapshot Looker::snapshot(std::uint32_t buckets) {
   for (const auto& one : all_held) {
     const std::lock_guard guard(sessions_.mutex);
     const auto party = parties.find(one->local.id);
-    for (const Node& node : one->nodes) {
+    for (const Node& node : one->nodes.read()) {
       if (party == parties.end() || !node.text.starts_with(left_of_extend)) continue;
       result.holders.push_back({party->second, node.text, node.row.mode, false, one->local.id, one->fence,
                                 Clock::now() - one->since});

@@ -15,6 +15,10 @@ constexpr milliseconds longest_wait{50};
 // Even if the deadline is nearer: a connection that is given up half-way would be begun anew each time.
 constexpr milliseconds shortest_connect{500};
 
+// Looking whether the server has closed it costs a system call. Whoever is given one that it just has closed finds out
+// from the answer, and asks on another.
+constexpr milliseconds usually_alive{50};
+
 Clock::duration time_to_connect(const spi::Request& request) {
   if (!request.deadline) return longest_connect;
   return std::clamp<Clock::duration>(*request.deadline - Clock::now(), shortest_connect, longest_connect);
@@ -51,8 +55,9 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   const bool others = ++had_[owner] > 1;
   while (!idle_.empty()) {
     std::unique_ptr<Connection> connection = std::move(idle_.back().connection);
+    const bool just_used = Clock::now() - idle_.back().used < usually_alive;
     idle_.pop_back();
-    if (fit(*connection) && !connection->hung_up()) return {std::move(connection), false, others};
+    if (fit(*connection) && (just_used || !connection->hung_up())) return {std::move(connection), false, others};
     --open_;  // the server has closed it
   }
   ++open_;

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <hierlock/error.h>
 
@@ -93,18 +96,26 @@ class Maker {
     return number(ask("SELECT COUNT(*) FROM " + table_ + " WHERE " + range.where()));
   }
 
-  // Makes what is missing of a range, whoever else makes or holds rows of it. How many rows that were.
-  std::uint64_t make(const Range& range, bool nothing_there) {
+  // Makes what is missing of a range, whoever else makes or holds rows of it: begins with it, and ends when it is
+  // there.
+  void begin(const Range& range, bool nothing_there) {
+    range_ = range;
+    nothing_there_ = nothing_there;
+    // What is held is there, and is not touched: so it is not waited for.
+    connection_->begin(nothing_there ? plain(range) : around(range));
+  }
+  // How many rows were made.
+  std::uint64_t end() {
     // Somebody who inserts the same rows is waited for no longer than a second each time.
     constexpr int most_tries = 60;
     for (int tries = 1;; ++tries) {
-      // What is held is there, and is not touched: so it is not waited for.
-      const Reply reply = query(nothing_there ? plain(range) : around(range));
-      if (reply.well()) return nothing_there ? range.rows : number(ask("SELECT ROW_COUNT()"));
+      Until vigil(patience);
+      const Reply reply = connection_->end(vigil);
+      if (reply.well()) return nothing_there_ ? range_.rows : number(ask("SELECT ROW_COUNT()"));
       const bool in_the_way =
           reply.code == ER_DUP_ENTRY || reply.code == ER_LOCK_WAIT_TIMEOUT || reply.code == ER_LOCK_DEADLOCK;
       if (!in_the_way || tries == most_tries) throw error_of(reply.code, reply.message, "make rows of " + table_);
-      nothing_there = false;
+      begin(range_, false);
     }
   }
 
@@ -176,6 +187,8 @@ class Maker {
   std::unique_ptr<Connection> connection_;
   Recorded recorded_;
   bool sequences_ = false;
+  Range range_;
+  bool nothing_there_ = false;
 };
 
 // Keeps to so many rows a second: a chunk lasts as long as its rows may take.
@@ -246,13 +259,22 @@ class Teller {
   double per_row_ = usual_row_bytes;
 };
 
+// Making a row is the work of one core of the server, in whatever form it is asked for (docs/bench.md). So two sessions
+// make the two halves of a level at the same time; not more, because others use the server, and one if it is throttled.
 class Provisioner {
  public:
   Provisioner(const Options& options, const ProvisionOptions& wanted)
       : chunk_(chunk_of(wanted)),
         maker_(options, chunk_),
         throttle_(wanted.throttle),
-        teller_(wanted, maker_, std::uint64_t{maker_.recorded().buckets} * maker_.recorded().levels) {}
+        teller_(wanted, maker_, std::uint64_t{maker_.recorded().buckets} * maker_.recorded().levels) {
+    if (wanted.throttle != 0 || maker_.recorded().buckets / span() < worth_a_second) return;
+    try {
+      second_.emplace(options, chunk_);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::exhausted) throw;  // one connection will do
+    }
+  }
 
   void run() {
     if (!teller_.tell()) return;
@@ -262,47 +284,70 @@ class Provisioner {
   }
 
  private:
+  static constexpr std::uint32_t worth_a_second = 4;  // spans
+
   // Small enough that a throttled run is told about, and can be ended, twice a second.
   static std::uint32_t chunk_of(const ProvisionOptions& wanted) {
     if (wanted.throttle == 0) return wanted.chunk;
     return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted.throttle / 2, 1, wanted.chunk));
   }
+  std::uint32_t span() const { return std::max<std::uint32_t>(chunk_, 50'000); }
+
+  // What one session makes of a level.
+  struct Part {
+    Maker& maker;
+    unsigned level;
+    std::uint32_t next, end;        // buckets
+    std::uint32_t known_to = next;  // up to there it was looked what is there
+    bool nothing_there = false;
+    std::uint32_t begun = 0;  // rows of the chunk that is being made
+  };
+
+  bool make_level(unsigned level) {
+    const std::uint32_t buckets = maker_.recorded().buckets, half = second_ ? buckets / 2 : buckets;
+    std::vector<Part> parts{{maker_, level, 0, half}};
+    if (second_) parts.push_back({*second_, level, half, buckets});
+    while (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.next < part.end; })) {
+      throttle_.begins();
+      for (Part& part : parts) begin(part);
+      for (Part& part : parts) end(part);
+      if (!teller_.tell()) return false;
+    }
+    return true;
+  }
 
   // Finds what is there by counting, span by span, also to go on after a kill: ten million rows were counted in 2 to 4
   // s, a tenth of the time they took to be made, and no record of how far it came could know of lazy rows or of a
   // second operator.
-  bool make_level(unsigned level) {
-    const std::uint32_t buckets = maker_.recorded().buckets;
-    const std::uint32_t span = std::max<std::uint32_t>(chunk_, 50'000);
-    for (std::uint32_t first = 0; first < buckets;) {
-      const Range range{level, first, std::min(span, buckets - first)};
-      if (!make_range(range)) return false;
-      first += range.rows;
+  void begin(Part& part) {
+    if (part.next == part.end) return;
+    if (part.next == part.known_to) {
+      const Range range{part.level, part.next, std::min(span(), part.end - part.next)};
+      const std::uint64_t there = part.maker.count(range);
+      part.known_to += range.rows;
+      part.nothing_there = there == 0;
+      if (there == range.rows) {
+        teller_.were_there(there);
+        part.next = part.known_to;
+        return;
+      }
     }
-    return true;
+    part.begun = std::min(chunk_, part.known_to - part.next);
+    part.maker.begin({part.level, part.next, part.begun}, part.nothing_there);
   }
 
-  bool make_range(const Range& range) {
-    const std::uint64_t there = maker_.count(range);
-    if (there == range.rows) {
-      teller_.were_there(there);
-      return teller_.tell();
-    }
-    for (std::uint32_t done = 0; done < range.rows;) {
-      const Range chunk{range.level, range.first + done, std::min(chunk_, range.rows - done)};
-      throttle_.begins();
-      const std::uint64_t made = maker_.make(chunk, there == 0);
-      teller_.made(made);
-      teller_.were_there(chunk.rows - made);
-      throttle_.made(made);
-      if (!teller_.tell()) return false;
-      done += chunk.rows;
-    }
-    return true;
+  void end(Part& part) {
+    if (part.begun == 0) return;
+    const std::uint64_t made = part.maker.end();
+    teller_.made(made);
+    teller_.were_there(part.begun - made);
+    throttle_.made(made);
+    part.next += std::exchange(part.begun, 0);
   }
 
   const std::uint32_t chunk_;
   Maker maker_;
+  std::optional<Maker> second_;
   Throttle throttle_;
   Teller teller_;
 };

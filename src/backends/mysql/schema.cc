@@ -90,7 +90,10 @@ std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given,
                 "this server's UUID_SHORT() is below the numbers that were given out before: fences would fall");
   }
   connection->set_identity(now.rows.at(0).at(2).value_or(""));
-  connection->ask("ROLLBACK", vigil);
+  connection->prepare_roll_back(vigil);
+  if (const Reply reply = connection->roll_back(vigil); !reply.well()) {
+    throw error_of(reply.code, reply.message, "use the database");
+  }
   return connection;
 }
 

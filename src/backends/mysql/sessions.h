@@ -71,7 +71,7 @@ struct Held {
   spi::Grant local;         // guarded by Sessions::mutex, as the three below
   std::uint64_t owner = 0;  // as the pool counts
   std::int64_t fence = 0;
-  std::vector<Node> nodes;
+  HeldNodes nodes;
   const std::uint64_t session;
   const std::string server;  // Connection::identity()
   const Clock::time_point since = Clock::now();
@@ -169,7 +169,7 @@ class Sessions {
     const std::lock_guard guard(mutex);
     for (const auto& [id, held] : held_) {
       if (held->owner != owner || held.get() == except || held->gone.load()) continue;
-      for (const Node& has : held->nodes) {
+      for (const Node& has : held->nodes.read()) {
         for (const Node& node : wanted) {
           if (has.row.level == node.row.level && has.row.bucket == node.row.bucket &&
               (has.row.mode == Mode::X || node.row.mode == Mode::X)) {

@@ -2,26 +2,96 @@
 
 namespace hierlock::mysql {
 
-std::string lock_rows(Dialect dialect, std::string_view table, std::span<const plan::Row> rows, bool no_wait) {
+namespace {
+
+std::string where(std::span<const plan::Row> rows, std::size_t first) {
+  std::string sql = " WHERE ";
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::string name = "r" + std::to_string(first + i);
+    if (i > 0) sql += " AND ";
+    sql += name + ".level=" + std::to_string(rows[i].level) + " AND " + name + ".bucket=?";
+  }
+  return sql;
+}
+
+// `t` AS r0 STRAIGHT_JOIN `t` AS r1 …
+std::string joined(std::string_view table, std::size_t first, std::size_t count) {
+  std::string sql;
+  for (std::size_t i = first; i < first + count; ++i) {
+    if (i > first) sql += " STRAIGHT_JOIN ";
+    sql += "`" + std::string(table) + "` AS r" + std::to_string(i);
+  }
+  return sql;
+}
+
+constexpr std::string_view minted = "UUID_SHORT(), CONNECTION_ID()";
+
+// MySQL says for each table of a join how it is to be locked.
+std::string join_of_mysql(std::string_view table, std::span<const plan::Row> rows, std::string_view no_wait) {
+  std::string shared, exclusive;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::string& names = rows[i].mode == Mode::X ? exclusive : shared;
+    names += (names.empty() ? " OF r" : ", r") + std::to_string(i);
+  }
+  std::string sql = "SELECT " + std::string(minted) + " FROM " + joined(table, 0, rows.size()) + where(rows, 0);
+  if (!shared.empty()) sql += " FOR SHARE" + shared + std::string(no_wait);
+  if (!exclusive.empty()) sql += " FOR UPDATE" + exclusive + std::string(no_wait);
+  return sql;
+}
+
+// MariaDB locks all of a SELECT alike. So rows of one mode that follow each other are a SELECT of their own, which the
+// server merges into the outer one (derived_merge, see prepare_session) and which keeps its mode there.
+std::string join_of_mariadb(std::string_view table, std::span<const plan::Row> rows, std::string_view no_wait) {
+  std::string sql = "SELECT " + std::string(minted) + " FROM ";
+  for (std::size_t first = 0; first < rows.size();) {
+    std::size_t end = first;
+    while (end < rows.size() && rows[end].mode == rows[first].mode) ++end;
+    const std::string select = joined(table, first, end - first) + where(rows.subspan(first, end - first), first) +
+                               (rows[first].mode == Mode::X ? " FOR UPDATE" : " LOCK IN SHARE MODE") +
+                               std::string(no_wait);
+    if (first > 0) sql += " STRAIGHT_JOIN ";
+    sql += end == rows.size() ? select : "(SELECT 1 FROM " + select + ") AS s" + std::to_string(first);
+    first = end;
+  }
+  return sql;
+}
+
+std::string union_of(Dialect dialect, std::string_view table, std::span<const plan::Row> rows,
+                     std::string_view no_wait) {
   const std::string shared = dialect == Dialect::mysql ? " FOR SHARE" : " LOCK IN SHARE MODE";
   std::string sql;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (i > 0) sql += " UNION ALL ";
-    sql += "(SELECT " + std::to_string(i);
-    sql += i + 1 == rows.size() ? ", UUID_SHORT(), CONNECTION_ID()" : ", 0, 0";
+    sql += "(SELECT " + (i + 1 == rows.size() ? std::string(minted) : std::to_string(i) + ", 0");
     sql += " FROM `" + std::string(table) + "` WHERE level=" + std::to_string(rows[i].level) + " AND bucket=?";
     sql += rows[i].mode == Mode::X ? " FOR UPDATE" : shared;
-    if (no_wait) sql += " NOWAIT";
+    sql += no_wait;
     sql += ")";
   }
   return sql;
+}
+
+}  // namespace
+
+std::string lock_rows(Dialect dialect, std::string_view table, std::span<const plan::Row> rows, bool no_wait,
+                      Form form) {
+  const std::string_view how = no_wait ? " NOWAIT" : "";
+  if (form == Form::one_by_one) return union_of(dialect, table, rows, how);
+  return dialect == Dialect::mysql ? join_of_mysql(table, rows, how) : join_of_mariadb(table, rows, how);
+}
+
+std::string lock_rows_name(std::span<const plan::Row> rows, bool no_wait, Form form) {
+  std::string name(1, static_cast<char>((no_wait ? 2 : 0) + (form == Form::together ? 1 : 0)));
+  for (const plan::Row& row : rows) name += static_cast<char>(row.level * 2 + (row.mode == Mode::X ? 1 : 0));
+  return name;
 }
 
 std::string prepare_session(Dialect dialect) {
   return std::string("SET SESSION ") +
          (dialect == Dialect::mysql ? "transaction_isolation='READ-COMMITTED'" : "tx_isolation='READ-COMMITTED'") +
          ", autocommit=0, wait_timeout=12, interactive_timeout=12, innodb_lock_wait_timeout=2, lock_wait_timeout=10" +
-         (dialect == Dialect::mysql ? ", max_execution_time=0" : ", max_statement_time=0");
+         (dialect == Dialect::mysql ? ", max_execution_time=0"
+                                    : ", max_statement_time=0, optimizer_switch='derived_merge=on'");
 }
 
 std::string make_row(std::string_view table, unsigned level, std::uint32_t bucket) {

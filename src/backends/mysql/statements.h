@@ -12,11 +12,23 @@ namespace hierlock::mysql {
 
 enum class Dialect : std::uint8_t { mysql, mariadb };
 
-// The locking statement of so many rows (H4): one SELECT a row in their order, each by its primary key, so that it
-// takes record locks and no gaps. Of each it answers its place (0, 1, …), so that a row that is missing is known by its
-// place's absence (H6); the last also UUID_SHORT(), read when all rows are locked, and CONNECTION_ID(). The buckets are
-// parameters: all plans of one shape share one prepared statement.
-std::string lock_rows(Dialect dialect, std::string_view table, std::span<const plan::Row> rows, bool no_wait);
+// The locking statement of these rows (H4), which takes record locks in their order and no gaps, because each is read
+// by its whole primary key. The buckets are parameters: all plans of one shape share one prepared statement.
+//
+// `together`: a join, of which each row is read before the next. It answers UUID_SHORT(), read when all rows are
+// locked, and CONNECTION_ID(); or no row if one is missing. `one_by_one`: a SELECT a row, of which the last answers
+// that, and those before it their place (0, 1, …) and 0, so that a missing one is known by its place's absence (H6). It
+// takes the server a fifth longer (docs/bench.md).
+enum class Form : std::uint8_t { together, one_by_one };
+std::string lock_rows(Dialect dialect, std::string_view table, std::span<const plan::Row> rows, bool no_wait,
+                      Form form);
+// How they are asked for first: a join has its limits. One path of any depth is within them.
+inline constexpr std::size_t most_joined = max_depth;
+inline Form usual_form(std::span<const plan::Row> rows) {
+  return rows.size() <= most_joined ? Form::together : Form::one_by_one;
+}
+// Statements on one table that have the same name are the same; it is shorter, and made faster. A byte a row.
+std::string lock_rows_name(std::span<const plan::Row> rows, bool no_wait, Form form);
 
 // How a session must be set for it: see docs/mysql.md for why each.
 std::string prepare_session(Dialect dialect);

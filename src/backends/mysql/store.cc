@@ -92,7 +92,6 @@ class ForConnection final : public spi::Waiting {
   const std::size_t connections_;
 };
 
-
 // A wait in the local queue. That queue knows who waits for whom in it, the server who waits there; a cycle may run
 // through both. So a wait here of an owner that holds something is told to the watch as one at the server is (B11).
 class QueueWait final : public spi::WaitObserver {
@@ -169,7 +168,6 @@ class Store final : public spi::Backend {
     Until soon(connect_time);
     recorded_ = read_or_make(*first, options_, soon);
     fences_.check(*first, soon);
-    dialect_ = dialect_of(*first);
     pool_.add(std::move(first));
   }
 
@@ -192,7 +190,7 @@ class Store final : public spi::Backend {
       try {
         std::shared_ptr<Held> held = lock_rows_for(owner, *local, rows, asked, teller, full);
         if (held != nullptr) {
-          held->nodes = nodes_of(request.plan, recorded_.buckets);
+          held->nodes.keep(request.plan, recorded_.buckets);
           grants_.fetch_add(1, std::memory_order_relaxed);
           const std::int64_t fence = held->fence;
           watch_.start();
@@ -300,7 +298,6 @@ class Store final : public spi::Backend {
   const Owners owners_;
   const std::unique_ptr<embedded::Queue> queue_;
   Recorded recorded_;
-  Dialect dialect_ = Dialect::mysql;
   Fences fences_{options_.layout};
   std::atomic<std::uint64_t> grants_{0}, handles_{0}, queued_{0};
   const std::shared_ptr<Roll> roll_ = std::make_shared<Roll>();
@@ -337,7 +334,7 @@ void Store::roll_back(Connection& connection, Clock::time_point end) noexcept {
   try {
     for (int tries = 0; tries < 2; ++tries) {
       Until soon(end);
-      const Reply reply = connection.query("ROLLBACK", soon);
+      const Reply reply = connection.roll_back(soon);
       if (reply.well()) return;
       if (reply.code != query_interrupted) break;  // a KILL that came late
     }
@@ -395,9 +392,8 @@ void Store::refuse_own_row(std::uint64_t owner, const Held* extended, const spi:
 
 Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& sent) {
   auto& [connection, fresh, owner, local, rows, request, teller, extended, patient] = asking;
-  const std::string sql = lock_rows(dialect_, options_.layout.table, rows, request.no_wait);
-  std::vector<std::uint32_t> buckets;
-  for (const plan::Row& row : rows) buckets.push_back(row.bucket);
+  const std::string& table = options_.layout.table;
+  const Form usual = usual_form(rows);
   const ForRow waiting(*queue_, request.owner);
   const auto forget = [this](Pending* pending) {
     sessions_.remove(pending);
@@ -406,23 +402,29 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   std::shared_ptr<Pending> pending;
   std::unique_ptr<Pending, decltype(forget)> registered(nullptr, forget);
   LockVigil* watched = nullptr;
+  const auto long_silence = [&] {
+    pending = std::make_shared<Pending>(watched->wake_descriptor());
+    pending->local = local;
+    pending->owner = owner;
+    pending->session = connection.id();
+    pending->nodes = nodes_of(request.plan, recorded_.buckets);
+    sessions_.add(pending);
+    registered.reset(pending.get());
+    watch_.start();
+    watch_.changed();
+    return pending.get();
+  };
   LockVigil vigil(pool_, connection, request, teller, waiting,
-                  extended != nullptr ? longest_extending_try : longest_try, [&] {
-                    pending = std::make_shared<Pending>(watched->wake_descriptor());
-                    pending->local = local;
-                    pending->owner = owner;
-                    pending->session = connection.id();
-                    pending->nodes = nodes_of(request.plan, recorded_.buckets);
-                    sessions_.add(pending);
-                    registered.reset(pending.get());
-                    watch_.start();
-                    watch_.changed();
-                    return pending.get();
-                  });
+                  extended != nullptr ? longest_extending_try : longest_try,
+                  std::ref(long_silence));  // a copy would be allocated
   watched = &vigil;
   do {
     sent = now_with_suspend();
-    reply = connection.lock(sql, buckets, vigil);
+    reply = connection.lock(table, rows, request.no_wait, usual, vigil);
+    // Which is missing? It may be there by now.
+    if (reply.well() && !reply.all && usual != Form::one_by_one && !vigil.ended()) {
+      reply = connection.lock(table, rows, request.no_wait, Form::one_by_one, vigil);
+    }
     if (extended != nullptr && reply.code == lock_wait_timeout) confirm_kept(*extended);
     if (patient != nullptr && !*patient && reply.code == lock_wait_timeout && !request.no_wait && !vigil.ended()) {
       *patient = true;
@@ -434,7 +436,9 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   // A deadlock that was found at the last moment has taken away what was held before, too: that is not just "too late".
   const bool rolled_back = extended != nullptr && reply.code == deadlock;
   // And a grant that crossed its end is kept: of a lock that is extended no part could be given back.
-  const bool crossed = extended != nullptr && reply.well() && !vigil.victim();
+  // (One that came to a missing row is none, and there was no time to ask which it is.)
+  const bool told = reply.all || !reply.there.empty();
+  const bool crossed = extended != nullptr && reply.well() && told && !vigil.victim();
   if (vigil.ended() && !rolled_back && !crossed) {
     if (vigil.victim()) {
       throw Error(ErrorKind::deadlock,
@@ -473,7 +477,7 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
       if (taken.others) refuse_own_row(owner, nullptr, request.plan);
       answer =
           ask({*taken.connection, taken.fresh, owner, local, rows, request, teller, nullptr, &patient}, reply, sent);
-      if (answer == Answer::granted && std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
+      if (answer == Answer::granted && reply.all) {
         // The lease counts from the send: after a long wait it is asked for anew.
         if (patient || now_with_suspend() - sent > std::chrono::nanoseconds(seconds(1)).count()) {
           sent = now_with_suspend();
@@ -589,9 +593,10 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
     const std::lock_guard guard(sessions_.mutex);
     held->local = *local;
     held->fence = at_server.fence;
+    std::vector<Node>& known = held->nodes.read();
     for (Node& node : nodes_of(request.plan, recorded_.buckets)) {
-      std::erase_if(held->nodes, [&](const Node& n) { return n.text == std::string(left_of_extend) + node.text; });
-      add_node(held->nodes, std::move(node));
+      std::erase_if(known, [&](const Node& n) { return n.text == std::string(left_of_extend) + node.text; });
+      add_node(known, std::move(node));
     }
   }
   watch_.changed();
@@ -617,7 +622,7 @@ bool Store::extend_rows(Held& held, const std::vector<plan::Row>& rows, const sp
           ask({*held.connection, true, held.owner, held.local, rows, request, teller, &held}, reply, sent);
       if (answer != Answer::granted) break;
       to_the_end = true;
-      if (std::count(reply.there.begin(), reply.there.end(), true) == std::ssize(rows)) {
+      if (reply.all) {
         held.confirmed = sent;
         at_server.fence = fence_of(reply, *held.connection);
         return true;
@@ -653,15 +658,16 @@ void Store::leave_behind(Held& held, const spi::Plan& plan, bool all) noexcept {
       std::erase_if(nodes, [&](const Node& n) { return n.row.level == last.level && n.row.bucket == last.bucket; });
     }
     const std::lock_guard guard(sessions_.mutex);
+    std::vector<Node>& known = held.nodes.read();
     for (Node& node : nodes) {
-      const bool has = std::any_of(held.nodes.begin(), held.nodes.end(), [&](const Node& n) {
+      const bool has = std::any_of(known.begin(), known.end(), [&](const Node& n) {
         return n.row.level == node.row.level && n.row.bucket == node.row.bucket &&
                (n.row.mode == Mode::X || node.row.mode != Mode::X);
       });
       if (has) continue;
       node.text.insert(0, left_of_extend);
       node.asked = false;
-      held.nodes.push_back(std::move(node));
+      known.push_back(std::move(node));
     }
   } catch (...) {  // no memory: then nobody is told
   }

@@ -10,7 +10,7 @@ namespace hierlock::mysql {
 namespace {
 
 // An answer that takes longer may be that of a lock that somebody has; and this long, it most likely is.
-constexpr std::chrono::milliseconds usual_answer{10}, longest_answer{250};
+constexpr std::chrono::milliseconds usual_answer{30}, longest_answer{250};
 // How long a statement that was ended by KILL may still take to say so.
 constexpr std::chrono::seconds last_words{2};
 // A KILL that arrives before the statement has begun ends nothing: it is said again.

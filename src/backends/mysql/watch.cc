@@ -261,7 +261,8 @@ std::vector<Entry> Watch::own(bool queued) const {
   };
   for (const auto& held : sessions_.all_held()) {
     const std::lock_guard guard(sessions_.mutex);
-    if (!held->gone.load()) add(held->session, held->owner, held->local, held->fence, held->nodes, held->since, false);
+    if (!held->gone.load())
+      add(held->session, held->owner, held->local, held->fence, held->nodes.read(), held->since, false);
   }
   for (const auto& p : sessions_.all_pending()) {
     if (queued || (p->session & in_queue) == 0) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 namespace hierlock::mysql {
 
@@ -66,6 +67,30 @@ T number(const std::optional<std::string>& text) {
 }
 
 }  // namespace
+
+void HeldNodes::keep(const spi::Plan& plan, std::uint32_t buckets) {
+  buckets_ = buckets;
+  std::size_t size = 0;
+  for (const spi::Step& step : plan.steps()) size += step.key.size();
+  keys_.reserve(size);
+  kept_.reserve(plan.steps().size());
+  for (const spi::Step& step : plan.steps()) {
+    keys_ += step.key;
+    kept_.push_back({keys_.size(), step.level, step.space, step.mode, step.asked});
+  }
+}
+
+std::vector<Node>& HeldNodes::read() {
+  std::size_t begin = 0;
+  for (const Kept& kept : std::exchange(kept_, {})) {
+    const std::string_view key = std::string_view(keys_).substr(begin, kept.end - begin);
+    begin = kept.end;
+    nodes_.push_back({{kept.level, plan::bucket_of(key, buckets_), plan::row_mode(kept.mode)},
+                      kept.asked,
+                      spi::describe_key(kept.space, key)});
+  }
+  return nodes_;
+}
 
 std::string make_who_table(std::string_view table) {
   return "CREATE TABLE IF NOT EXISTS " + quoted(table) +

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include <hierlock/spi/plan.h>
+
 #include "mysql/connection.h"
 #include "plan/buckets.h"
 
@@ -31,6 +33,27 @@ struct Node {
 // A request that waits in the queue of its own process has no session yet: it goes under a number that no server gives
 // out. An extend there: its session's with `in_queue`; an acquire: with `without_session`, too, and otherwise any.
 inline constexpr std::uint64_t in_queue = std::uint64_t{1} << 62, without_session = std::uint64_t{1} << 61;
+
+// The nodes of a lock that is held. They are made when somebody wants to read them, which is rare, and until then only
+// the keys are kept: every acquire has nodes, and their names take longer to make than all else that it does here.
+class HeldNodes {
+ public:
+  void keep(const spi::Plan& plan, std::uint32_t buckets);
+  std::vector<Node>& read();
+
+ private:
+  struct Kept {
+    std::size_t end = 0;  // of its key, which begins where the one before it ends
+    std::uint8_t level = 0;
+    Space space = Space::path;
+    Mode mode = Mode::X;
+    bool asked = false;
+  };
+  std::string keys_;
+  std::vector<Kept> kept_;
+  std::uint32_t buckets_ = 1;
+  std::vector<Node> nodes_;
+};
 
 struct Entry {
   std::uint64_t session = 0;  // the server's number. While it is extended, a session both holds and waits
