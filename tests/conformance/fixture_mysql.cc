@@ -18,6 +18,8 @@ class MysqlTable final : public Table {
     mysql::enable();
     url_ = mysql_tests::server_url(server) + "?provision=lazy&connections=" + std::to_string(connections) +
            "&publish_after=" + (processes ? "0" : "1000") + "&table=conformance_" + std::to_string(getpid());
+    // MariaDB renews its views ten times a second, and these tests look for what they wait for more often than that.
+    if (std::string_view(server) == "MARIADB") url_ += "&views=off";
   }
   Locker open(OpenOptions options) override { return hierlock::open(url_, std::move(options)); }
   bool one_for_all_lockers() const override { return true; }

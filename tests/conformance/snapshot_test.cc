@@ -131,7 +131,8 @@ TEST_P(Snapshots, every_entry_was_true_at_some_moment_while_everybody_moves) {
       }
     }));
   }
-  constexpr std::size_t enough = 10'000 / slowness;
+  // A server's views are slower than a table in memory.
+  const std::size_t enough = (all.capabilities().across_machines ? 1'000 : 10'000) / slowness;
   std::size_t seen = 0;
   const auto deadline = Clock::now() + patience;
   while (seen < enough && Clock::now() < deadline && !testing::Test::HasFailure()) {

@@ -126,6 +126,9 @@ Options read_url(const spi::Url& url) {
       options.layout.lazy = value == "lazy";
     } else if (name == "connections") {
       options.connections = number(name, value, 1, 1000);
+    } else if (name == "views") {
+      if (value != "on" && value != "off") refuse("views=" + value + ": write on or off");
+      options.views = value == "on";
     } else if (name == "publish_after") {
       options.publish_after = std::chrono::milliseconds(number(name, value, 0, 60'000));
     } else if (name == "tls") {
@@ -141,9 +144,8 @@ Options read_url(const spi::Url& url) {
       address.password = from_environment(value);
     } else {
       refuse("mysql: has no option \"" + name +
-             "\": it knows buckets, levels, table, provision, connections, publish_after, tls, ca, socket, "
-             "password_file and "
-             "password_env");
+             "\": it knows buckets, levels, table, provision, connections, publish_after, views, tls, ca, "
+             "socket, password_file and password_env");
     }
   }
   if (address.host.empty() && address.socket.empty()) {

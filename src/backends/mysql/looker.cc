@@ -37,7 +37,11 @@ void Looker::look_at_server(Looked& looked) {
     }
     // A transaction, in which MariaDB then finds this session.
     if (!told.well()) connection_->query("SELECT 1 FROM `" + options_.layout.settings_table() + "`", soon);
-    looked.view = denied_.denied ? denied_ : look(*connection_, options_, soon);
+    if (options_.views) {
+      looked.view = denied_.denied ? denied_ : look(*connection_, options_, soon);
+    } else {
+      looked.view.note = "the server's own views were not asked (views=off)";
+    }
     if (looked.view.denied && !denied_.denied) {
       denied_ = looked.view;
       ask_again_ = Clock::now() + denied_for;
