@@ -332,7 +332,8 @@ Examples:
   hierlock lab permute scenarios/hierarchy/opposite-orders.scenario
 
 Exit codes: 0 all that was played passed; 1 something did not, or nothing was
-played; 64 a scenario cannot be read; others as in hierlock --help.
+played; 64 a scenario cannot be read; 128+n if signal n ended it; others as in
+hierlock --help.
 )";
 
 }  // namespace

@@ -23,6 +23,10 @@ bool knows(std::string_view url) {
 
 Result run(const Scenario& scenario, std::string_view url, const RunOptions& options) {
   const Script& script = scenario.script();
+  if (!knows(url)) {
+    throw Error(ErrorKind::unsupported,
+                "this build of the lab cannot play anything at " + spi::Url::parse(url).scheme + ":");
+  }
   Play play(script, url, options);
   if (options.schedule.empty()) return play.as_written();
   std::map<std::string, std::string> session_of;

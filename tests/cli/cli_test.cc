@@ -79,7 +79,7 @@ TEST(Tool, help_goes_to_stdout_and_has_examples_that_run) {
 }
 
 TEST(Tool, wrong_usage_is_one_line_and_64) {
-  expect_usage({}, "no command; use exec, status, break, explain, collisions, provision, doctor or help");
+  expect_usage({}, "no command; use exec, status, break, explain, collisions, provision, doctor, lab or help");
   expect_usage({"explian", "u1"}, "unknown command \"explian\"");
   expect_usage({"--bogus"}, "unknown option \"--bogus\"; see hierlock --help");
   expect_usage({"explain", "--bogus", "u1"}, "unknown option \"--bogus\"; see hierlock explain --help");

@@ -1,10 +1,12 @@
 #include "lab.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +15,7 @@
 #include <set>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <hierlock/lab.h>
@@ -95,6 +98,40 @@ class Progress {
   const bool terminal_ = isatty(STDERR_FILENO) == 1;
 };
 
+// Signals end the run as if a step had failed: sessions, tables and files of the lab go. A second one ends the program
+// at once; what is left at a server then goes with the next run there. Made before any other thread, so that all of
+// them leave signals to this one's.
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&awaited_);
+    for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+      struct sigaction found {};
+      if (sigaction(signal, nullptr, &found) == 0 && found.sa_handler == SIG_IGN) continue;  // as nohup does it
+      sigaddset(&awaited_, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &awaited_, nullptr);
+    thread_ = std::jthread([this](const std::stop_token& over) {
+      constexpr timespec moment{0, 50'000'000};
+      while (!over.stop_requested()) {
+        const int signal = sigtimedwait(&awaited_, nullptr, &moment);
+        if (signal <= 0) continue;
+        if (came_.exchange(signal) != 0) _exit(exit_by_signal + signal);
+        end_.request_stop();
+      }
+    });
+  }
+  std::stop_token token() const { return end_.get_token(); }
+  // The one that came, or 0.
+  int came() const { return came_.load(); }
+
+ private:
+  sigset_t awaited_{};
+  std::stop_source end_;
+  std::atomic<int> came_{0};
+  std::jthread thread_;
+};
+
 void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
@@ -119,22 +156,35 @@ std::vector<Result> play(Scenario& scenario, const std::vector<std::string>& url
   for (;;) {
     std::vector<Result> results;
     for (const std::string& url : urls) {
+      if (options.cancel.stop_requested()) return results;
       before(url);
       results.push_back(hierlock::lab::run(scenario, url, options));
     }
-    if (!rewrite) return results;
+    if (!rewrite || options.cancel.stop_requested()) return results;
     const std::string text = hierlock::lab::rewritten(scenario, results);
     if (text == scenario.text()) return results;
     scenario = hierlock::lab::parse(text, scenario.file());
   }
 }
 
+void check_engines(const std::vector<std::string>& urls) {
+  for (const std::string& url : urls) {
+    if (!hierlock::lab::knows(url)) {
+      throw UsageError("lab: this build cannot play anything at " + url.substr(0, url.find(':')) +
+                       ":; use memory:, shm:, sqlite:, mysql://… or postgres://…");
+    }
+  }
+}
+
 int run_lab(const LabCommand& command) {
+  const Signals signals;
   std::vector<Scenario> scenarios = load_all(command.files);
   const std::vector<std::string> urls = command.stores.empty() ? embedded() : command.stores;
+  check_engines(urls);
   hierlock::lab::RunOptions options;
   if (command.patience) options.patience = *command.patience;
   options.schedule = command.schedule;
+  options.cancel = signals.token();
   options.lock_tables = !command.report.empty() || command.json;
   const Progress progress;
   std::vector<Result> all;
@@ -160,6 +210,10 @@ int run_lab(const LabCommand& command) {
         if (const int code = print(lanes ? result.str() + "\n" : line_of(result)); code != exit_ok) return code;
       }
       all.push_back(result);
+    }
+    if (signals.came() != 0) {
+      progress.clear();
+      return exit_by_signal + signals.came();
     }
   }
   progress.clear();
@@ -207,8 +261,10 @@ int list_lab(const LabCommand& command) {
 }
 
 int permute_lab(const LabCommand& command) {
+  const Signals signals;
   const Scenario scenario = hierlock::lab::load(command.files.front());
   hierlock::lab::PermuteOptions options;
+  options.run.cancel = signals.token();
   if (command.patience) options.run.patience = *command.patience;
   options.pin = command.pin;
   options.preemptions = command.preemptions;
@@ -220,7 +276,15 @@ int permute_lab(const LabCommand& command) {
     progress.show(fmt::format("{} orders played, {} ways to end", grouped(played), classes));
   };
   const std::string url = command.stores.empty() ? "memory:" : command.stores.front();
-  const hierlock::lab::Permuted result = hierlock::lab::permute(scenario, url, options);
+  check_engines({url});
+  hierlock::lab::Permuted result;
+  try {
+    result = hierlock::lab::permute(scenario, url, options);
+  } catch (const Error&) {
+    progress.clear();
+    if (signals.came() == 0) throw;
+    return exit_by_signal + signals.came();
+  }
   progress.clear();
   return print(command.json ? hierlock::lab::json(result) : result.str());
 }
