@@ -1,5 +1,5 @@
-// docs/lab.md cannot drift: each of its scenarios is read, and played wherever it is for and there is something to play
-// it on.
+// docs/lab.md and the README cannot drift: each of their scenarios is read, and played wherever it is for and there is
+// something to play it on.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,9 +47,12 @@ std::vector<std::string> urls() {
 }
 
 TEST(Manual, every_scenario_of_the_manual_is_read_and_does_what_it_says) {
-  const auto page = std::filesystem::path(HIERLOCK_SOURCE) / "docs/lab.md";
-  const std::vector<std::string> blocks = examples(page);
+  const std::filesystem::path source = HIERLOCK_SOURCE;
+  std::vector<std::string> blocks = examples(source / "docs/lab.md");
   ASSERT_GE(blocks.size(), 6u) << "is the test still looking in the right place?";
+  const std::vector<std::string> first_page = examples(source / "README.md");
+  ASSERT_EQ(first_page.size(), 1u);
+  blocks.insert(blocks.end(), first_page.begin(), first_page.end());
   int played = 0;
   for (const std::string& block : blocks) {
     const Scenario scenario = parse(block, "docs/lab.md");  // throws with the place, if it must
