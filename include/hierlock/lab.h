@@ -185,7 +185,9 @@ struct Permuted {
   };
   std::string scenario, engine;
   std::uint64_t schedules = 0;  // that were played
-  bool complete = false;        // every one that can happen, under the bounds that were asked for
+  bool complete = false;        // every one that can happen, within `bounds`. Only if there are none, that nothing
+                                // deadlocks is a proof
+  std::string bounds;           // that were asked for: `with at most 2 preemptions`; empty: none
   std::vector<Class> classes;   // the most frequent first
   bool deadlocks() const noexcept;
   // The classes, each with its share and the schedule to replay it by.

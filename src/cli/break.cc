@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <hierlock/spi/url.h>
+
 #include "cli/holders.h"
 #include "cli/look.h"
 #include "cli/output.h"
@@ -76,6 +78,10 @@ int break_locks(const BreakCommand& command) {
     throw UsageError("break: nobody is there to ask, because stdin is no terminal; add --yes if you mean it");
   }
   const std::string node = node_text(command.target);
+  if (spi::Url::parse(command.store.text).scheme != "shm") {
+    throw UsageError(
+        "break: this store cannot break locks: only shm: can; end the process or the session that holds it");
+  }
   std::string why;
   std::optional<Locker> opened = open_to_look(command.store, why);
   if (!opened) return nothing_to_break(command, {}, node);

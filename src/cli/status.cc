@@ -101,9 +101,17 @@ View view_of(const Snapshot& snapshot, const StatusCommand& command) {
   return view;
 }
 
+std::size_t rows_of_unknown_path(const Snapshot& snapshot) {
+  return static_cast<std::size_t>(std::count_if(snapshot.holders.begin(), snapshot.holders.end(),
+                                                [](const Snapshot::Holder& holder) { return holder.target.empty(); }));
+}
+
 // Said so that what follows does not contradict it: waiters may wait for what is not shown.
 std::string nothing_held(const Snapshot& snapshot, const StatusCommand& command) {
-  if (command.target) return "Nothing is held at " + showable(node_text(*command.target)) + ", above it or below it.";
+  if (command.target) {
+    return (rows_of_unknown_path(snapshot) > 0 ? "As far as is known, nothing is held at " : "Nothing is held at ") +
+           showable(node_text(*command.target)) + ", above it or below it.";
+  }
   if (snapshot.holders.empty()) return "Nothing is held.";
   return "Nothing is held, but nodes are in use because of something below them; --all shows them.";
 }
@@ -150,6 +158,12 @@ std::string text_of(const Snapshot& snapshot, const StatusCommand& command, std:
   }
   if (!view.buckets.empty()) out += "\n" + hot_text(view.buckets, command.all, width);
   for (const std::string& note : snapshot.notes) out += "\n" + wrapped("Note: " + showable(note), width);
+  if (const std::size_t unknown = command.target ? rows_of_unknown_path(snapshot) : 0; unknown > 0) {
+    out += "\n" + wrapped("Note: " + (unknown == 1 ? "1 row is" : grouped(unknown) + " rows are") +
+                              " locked of which nobody has said the path yet; hierlock status without a target shows "
+                              "them.",
+                          width);
+  }
   if (!view.log.empty()) out += "\n" + log_text(view.log, command.all, width);
   return out;
 }

@@ -675,13 +675,31 @@ class MysqlDatabase final : public Database {
     const std::vector<Row> edges = ask_view(
         "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, rl.lock_table, rl.lock_index, rl.lock_type, "
         "rl.lock_mode, rl.lock_data, bl.lock_table, bl.lock_index, bl.lock_type, bl.lock_mode, bl.lock_data, "
-        "b.trx_requested_lock_id <=> w.blocking_lock_id, w.blocking_lock_id "
+        "b.trx_requested_lock_id <=> w.blocking_lock_id, w.blocking_lock_id, w.blocking_trx_id "
         "FROM information_schema.INNODB_LOCK_WAITS w "
         "JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id "
         "JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id "
+        "AND (w.blocking_trx_id <> 0 OR b.trx_lock_structs > 0) "
         "JOIN information_schema.INNODB_LOCKS rl ON rl.lock_id = w.requested_lock_id "
         "JOIN information_schema.INNODB_LOCKS bl ON bl.lock_id = w.blocking_lock_id");
     looked_ = Clock::now();
+    // Every transaction that has changed nothing has the number 0 here, so a wait for one that only shares was joined
+    // with all of them that have any lock. Of these only sessions of the lab can have one in its schema; and a wait is
+    // listed once for each lock in its way, so if there are as many as sessions, it is all of them. Otherwise nobody
+    // knows.
+    struct Sharers {
+      std::size_t rows = 0;
+      std::set<std::string> all, of_lab;
+    };
+    std::map<std::string, Sharers> sharers;
+    const auto key = [](const Row& row) { return row[0].value_or("") + " " + row[13].value_or(""); };
+    for (const Row& row : edges) {
+      if (row[14] != "0") continue;
+      Sharers& found = sharers[key(row)];
+      ++found.rows;
+      found.all.insert(row[1].value_or(""));
+      if (seats.contains(row[1].value_or("")) && row[1] != row[0]) found.of_lab.insert(row[1].value_or(""));
+    }
     std::set<std::pair<std::string, std::string>> told;
     const auto tell = [&](const std::string& id, const Row& row, std::size_t at, bool granted) {
       // `schema`.`table`
@@ -700,6 +718,15 @@ class MysqlDatabase final : public Database {
     for (const Row& row : edges) {
       const std::string waiter = row[0].value_or(""), holder = row[1].value_or("");
       const std::string object = tell(waiter, row, 2, false);
+      if (const auto found = sharers.find(key(row));
+          row[14] == "0" && found != sharers.end() && seats.contains(waiter)) {
+        const Sharers& may = found->second;
+        if (!may.of_lab.empty() && !may.of_lab.contains(holder)) continue;
+        if (may.of_lab.size() > 1 && may.rows / may.all.size() != may.of_lab.size()) {
+          add_wait(view, seats.at(waiter).name, "", object);
+          continue;
+        }
+      }
       tell(holder, row, 7, row[12] != "1");
       const auto seat = seats.find(waiter);
       if (seat == seats.end()) continue;

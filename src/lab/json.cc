@@ -82,6 +82,7 @@ std::string json(const Permuted& permuted) {
       .text("engine", valid(permuted.engine))
       .number("schedules", permuted.schedules)
       .boolean("complete", permuted.complete)
+      .text("bounds", valid(permuted.bounds))
       .boolean("deadlocks", permuted.deadlocks())
       .open_array("classes");
   for (const Permuted::Class& one : permuted.classes) {

@@ -42,6 +42,12 @@ class Permuter {
   Permuted all() {
     result_.scenario = script_.name;
     result_.complete = !options_.random;
+    if (options_.pin) result_.bounds = "with begin and commit pinned";
+    if (options_.preemptions) {
+      result_.bounds += (options_.pin ? ", and " : "with ") + std::string("at most ") +
+                        std::to_string(*options_.preemptions) +
+                        (*options_.preemptions == 1 ? " preemption" : " preemptions");
+    }
     do {
       if (result_.schedules >= (options_.random ? *options_.random : options_.most)) {
         result_.complete = false;
@@ -64,6 +70,9 @@ class Permuter {
     if (options_.random) path_.clear();
     Play play(script_, url_, options_.run);
     const Result played = play.in_order_of([this](const std::vector<std::string>& choices) { return choose(choices); });
+    if (played.verdict == Result::Verdict::skipped) {
+      throw Error(ErrorKind::unsupported, script_.file + ": not on " + played.engine + ": " + played.message);
+    }
     if (played.verdict != Result::Verdict::passed) {
       throw Error(ErrorKind::unavailable,
                   "an order could not be played (" + joined(played.schedule, " ") + "): " + played.message);

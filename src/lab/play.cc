@@ -189,7 +189,9 @@ Play::Happened Play::describe(Event& event, const std::string& session, const St
     }
   } else {
     happened.unknown = true;
-    event.why = session + " neither answered nor was shown to wait: nobody knows.";
+    event.why = settled.view.wait_of(session) != nullptr
+                    ? session + " waits, and " + result_.engine + " does not say for whom: nobody knows."
+                    : session + " neither answered nor was shown to wait: nobody knows.";
   }
   for (const auto& [name, answer] : settled.answers) {
     if (answer.kind == Answer::Kind::deadlock) happened.victims.push_back(name);
@@ -213,6 +215,9 @@ Play::Happened Play::describe(Event& event, const std::string& session, const St
                 (!event.cycle.empty() ? ": they waited in a circle, " + circle(event.cycle) + "."
                  : told.empty()       ? "."
                                       : ". It says: " + told);
+    if (own != settled.answers.end() && !contains(happened.victims, session)) {
+      event.why += " " + session + " went on: " + as_outcome(own->second).str() + ".";
+    }
   } else {
     for (const Expectation::Freed& freed : happened.as.unblocks) {
       event.why +=
@@ -224,9 +229,9 @@ Play::Happened Play::describe(Event& event, const std::string& session, const St
   return happened;
 }
 
-// What is not as expected, in words; empty if nothing is.
-std::string Play::compare(const std::string& session, const Expectation& expected, const Happened& happened,
-                          const Stage::Settled& settled) {
+// What is not as expected, in words; none if nothing is. Empty words: that it was otherwise says it all.
+std::optional<std::string> Play::compare(const std::string& session, const Expectation& expected,
+                                         const Happened& happened, const Stage::Settled& settled) {
   const auto answer_of = [&](const std::string& name) {
     const auto found = settled.answers.find(name);
     return found == settled.answers.end() ? nullptr : &found->second;
@@ -246,14 +251,14 @@ std::string Play::compare(const std::string& session, const Expectation& expecte
       const Answer* answer = answer_of(freed.session);
       if (answer == nullptr || !as_expected(freed.end, *answer)) return freed.session + " did not go on so";
     }
-    return {};
+    return std::nullopt;
   }
   if (want.kind == Kind::blocked) {
     std::vector<std::string> by = want.sessions;
     std::sort(by.begin(), by.end());
-    if (happened.as.step.kind != Kind::blocked || happened.as.step.sessions != by) return "it was not blocked so";
+    if (happened.as.step.kind != Kind::blocked || happened.as.step.sessions != by) return "";
   } else if (const Answer* own = answer_of(session); own == nullptr || !as_expected(want, *own)) {
-    return "it ended otherwise";
+    return "";
   }
   for (const Expectation::Freed& freed : expected.unblocks) {
     const Answer* answer = answer_of(freed.session);
@@ -266,7 +271,7 @@ std::string Play::compare(const std::string& session, const Expectation& expecte
                                   [&, &n = name](const Expectation::Freed& freed) { return freed.session == n; });
     if (!said && (expected.said || !answer.well())) return name + " was not said to end here";
   }
-  return {};
+  return std::nullopt;
 }
 
 // --- playing
@@ -288,6 +293,8 @@ bool Play::play(Stage& stage, const Line& line, const Expectation* expectation) 
     const Event& stuck = result_.events[waiting_.at(session)];
     event.actual = "still blocked";
     event.why = session + " cannot take this step: it still waits in step " + stuck.name + ".";
+    event.locks = result_.events.back().locks;  // nothing has moved since
+    event.waits = result_.events.back().waits;
     result_.verdict = Result::Verdict::failed;
     result_.message = script_.file + ":" + std::to_string(line.number) + ": " + event.why;
     result_.events.push_back(std::move(event));
@@ -318,17 +325,17 @@ bool Play::play(Stage& stage, const Line& line, const Expectation* expectation) 
   const std::string where = script_.file + ":" + std::to_string(line.number) + ": ";
   if (!settled.unknown.empty()) {
     result_.verdict = Result::Verdict::error;
-    result_.message = where + listed(settled.unknown) + " neither answered nor was shown to wait within " +
+    result_.message = where + listed(settled.unknown) + " neither answered nor was shown for whom to wait within " +
                       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count()) +
                       " s";
   } else if (expectation == nullptr) {
     event.passed = true;
-  } else if (const std::string problem = compare(session, expected, happened, settled); problem.empty()) {
+  } else if (const std::optional<std::string> problem = compare(session, expected, happened, settled); !problem) {
     event.passed = true;
   } else {
     result_.verdict = Result::Verdict::failed;
     result_.message = where + "expected " + (event.expected.empty() ? "success" : "`" + event.expected + "`") +
-                      ", but it was `" + event.actual + "`: " + problem;
+                      ", but it was `" + event.actual + "`" + (problem->empty() ? "" : ": " + *problem);
   }
   note_answers(settled);
   if (event.blocked) waiting_[session] = index;
@@ -355,10 +362,9 @@ Result Play::guarded(const std::function<void(Stage&)>& body) {
       const std::string& value = found != fact.by_engine.end() ? found->second : fact.everywhere;
       if (!value.empty()) result_.facts[fact.name] = value;
     }
-    if (!script_.engines.empty() &&
-        std::find(script_.engines.begin(), script_.engines.end(), result_.engine) == script_.engines.end()) {
+    if (!stage.not_for().empty()) {
       result_.verdict = Result::Verdict::skipped;
-      result_.message = "it is for " + joined(script_.engines, ", ");
+      result_.message = stage.not_for();
     } else {
       // What an engine has not is said before anything is played.
       for (const Line& line : script_.lines) {

@@ -39,8 +39,8 @@ class Play {
   // Plays one line; true if it was as expected, or nothing is expected and it is known what happened.
   bool play(Stage& stage, const Line& line, const Expectation* expectation);
   Happened describe(Event& event, const std::string& session, const Stage::Settled& settled) const;
-  static std::string compare(const std::string& session, const Expectation& expected, const Happened& happened,
-                             const Stage::Settled& settled);
+  static std::optional<std::string> compare(const std::string& session, const Expectation& expected,
+                                            const Happened& happened, const Stage::Settled& settled);
   void note_answers(const Stage::Settled& settled);
   bool end_failed(Stage& stage, Left& left);
 

@@ -79,11 +79,17 @@ TEST(Play, the_circle_of_a_deadlock_is_told_where_it_was_broken_at_once) {
   EXPECT_EQ(result.events.back().why, "memory chose T2 as the victim: they waited in a circle, T2 → T1 → T2.");
 }
 
+TEST(Play, a_scenario_that_names_no_engines_is_for_those_that_have_what_it_needs) {
+  const Result result = play("T1 a: acquire u1\nT1 b: aquire u1");
+  EXPECT_EQ(result.verdict, Result::Verdict::skipped);
+  EXPECT_EQ(result.message, "scenario:3: `aquire u1` is SQL, and memory knows none");
+}
+
 TEST(Play, what_the_store_has_not_is_an_error_before_anything_is_played) {
-  const Result result = play("T1 a: acquire u1\nT1 b: select 1");
+  const Result result = play("engines memory\nT1 a: acquire u1\nT1 b: select 1");
   EXPECT_EQ(result.verdict, Result::Verdict::error);
   EXPECT_TRUE(result.events.empty());
-  EXPECT_NE(result.message.find("memory knows no SQL"), std::string::npos) << result.message;
+  EXPECT_NE(result.message.find("memory knows none"), std::string::npos) << result.message;
 }
 
 TEST(Play, lines_for_other_engines_are_not_there) {

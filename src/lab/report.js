@@ -108,6 +108,7 @@
     result.events.forEach((event, index) => {
       const across = event.kind !== "step";
       const lane = Math.max(sessions.indexOf(event.session), 0);
+      if (!across && waiting.has(event.session)) close(event.session, y, false);  // a step of one who still waits
       const lines = wrap(event.text, across ? all_letters : letters).map(text => ({ text, kind: "" }));
       const say = (text, kind) => lines.push(...wrap(text, across ? all_letters : letters).map(line => ({ text: line, kind })));
       if (!event.passed) {

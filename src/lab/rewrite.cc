@@ -23,16 +23,15 @@ std::string told(const Script& script, const Line& line, const std::map<std::str
       group->second.push_back(engine);
     }
   }
-  if (groups.size() == 1 && !script.engines.empty()) return groups.front().first;
+  if (groups.size() == 1) return groups.front().first;
   std::string text;
   for (const auto& [what, engines] : groups) {
     text += text.empty() ? "" : "; ";
     for (const std::string& engine : engines) text += (text.empty() || text.back() == ' ' ? "" : " ") + engine;
     text += ": " + what;
   }
-  // Without `engines` it may be run anywhere.
-  if (script.engines.empty() && line.only.empty())
-    text += "; else: " + (line.everywhere ? line.everywhere->str() : "ok");
+  // Without `engines` it may be run anywhere: what most do is the best guess for the others.
+  if (script.engines.empty() && line.only.empty()) text += "; else: " + groups.front().first;
   return text;
 }
 

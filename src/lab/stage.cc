@@ -6,6 +6,8 @@
 
 #include <hierlock/spi/url.h>
 
+#include "lab/reader.h"
+
 namespace hierlock::lab {
 
 namespace {
@@ -24,6 +26,25 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
 bool shown_to_wait(const View& view, const std::string& session) {
   const WaitSeen* wait = view.wait_of(session);
   return wait != nullptr && !wait->blockers.empty();
+}
+
+// Empty: it can be played there. A scenario that names its engines is wrong about one that lacks what it needs; one
+// that names none is for those that have it.
+std::string reason_not_to_play(const Script& script, const std::string& engine, bool is_database) {
+  if (!script.engines.empty() && !contains(script.engines, engine)) return "it is for " + joined(script.engines, ", ");
+  for (const Line& line : script.lines) {
+    if (!line.is_for(engine)) continue;
+    std::string lacks;
+    if (!line.lock && !is_database) lacks = " is SQL, and " + engine + " knows none";
+    if (line.lock && is_database && engine != "mysql" && engine != "mariadb") {
+      lacks = " is a lock step, and there is no store on " + engine + " yet";
+    }
+    if (lacks.empty()) continue;
+    const std::string what = script.file + ":" + std::to_string(line.number) + ": `" + line.text + "`" + lacks;
+    if (!script.engines.empty()) throw Error(ErrorKind::unsupported, what + ": take it out of `engines`");
+    return what;
+  }
+  return {};
 }
 
 }  // namespace
@@ -61,10 +82,8 @@ Stage::Stage(const Script& script, std::string_view url, const RunOptions& optio
     engine_ = database_->engine();
     version_ = database_->version();
   }
-  if (!script.engines.empty() && !contains(script.engines, engine_)) return;  // nothing will be played
-  if (database_ == nullptr && script.has_sql(engine_)) {
-    throw Error(ErrorKind::unsupported, engine_ + " knows no SQL: name the engines that this scenario is for");
-  }
+  not_for_ = reason_not_to_play(script, engine_, database_ != nullptr);
+  if (!not_for_.empty()) return;
   if (database_ != nullptr) database_->make_room(options.patience);
   if (script.has_locks(engine_)) locks_ = std::make_unique<Locks>(url);
 }

@@ -31,6 +31,8 @@ class Stage {
 
   const std::string& engine() const noexcept { return engine_; }
   const std::string& version() const noexcept { return version_; }
+  // Why the scenario is not for this engine; empty if it is.
+  const std::string& not_for() const noexcept { return not_for_; }
 
   // Opens the sessions, so that no step has to wait for that.
   void open_sessions(const std::vector<std::string>& names);
@@ -79,7 +81,7 @@ class Stage {
 
   const Script& script_;
   const RunOptions& options_;
-  std::string engine_, version_;
+  std::string engine_, version_, not_for_;
   std::unique_ptr<Database> database_;
   std::unique_ptr<Locks> locks_;
   std::map<std::string, std::unique_ptr<Party>> parties_;

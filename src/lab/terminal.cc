@@ -274,7 +274,9 @@ std::string Result::str(const Style& asked) const {
   std::string whys;
   for (const Event& event : events) {
     if (event.why.empty()) continue;
-    const std::string name = event.kind == Event::Kind::step ? event.name : "check";
+    const std::string name = event.kind == Event::Kind::step    ? event.name
+                             : event.kind == Event::Kind::setup ? "setup"
+                                                                : "check";
     whys += paragraph(print::fit_begin(clean(name), style.width / 3) + ": " + clean(event.why),
                       event.passed ? Paint::none : Paint::bad, style, 3);
   }
@@ -292,8 +294,8 @@ std::string Permuted::str(const Style& asked) const {
   std::string out = paragraph(clean(scenario), Paint::bold, style, 2);
   out +=
       paragraph(clean(engine) + ": " + print::grouped(schedules) + (schedules == 1 ? " schedule, " : " schedules, ") +
-                    (complete ? "all that can happen" : "not all that can happen") + "; " +
-                    (deadlocks() ? "some deadlock" : "none deadlocks"),
+                    (complete ? "all that can happen" : "not all that can happen") +
+                    (bounds.empty() ? "" : " " + bounds) + "; " + (deadlocks() ? "some deadlock" : "none deadlocks"),
                 deadlocks() ? Paint::bad : Paint::good, style, 2);
   if (classes.empty()) return out;
   // What is of one width goes first: outcomes and schedules are as long as they are.

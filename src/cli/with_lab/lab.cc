@@ -77,6 +77,15 @@ std::vector<std::string> embedded() {
   return urls;
 }
 
+// Of those, the first that the scenario names, if it names any.
+std::string suited(const Scenario& scenario) {
+  for (const std::string& url : embedded()) {
+    const std::string engine = url.substr(0, url.find(':'));
+    if (std::count(scenario.engines().begin(), scenario.engines().end(), engine) > 0) return url;
+  }
+  return "memory:";
+}
+
 // --- what is seen meanwhile
 // ---------------------------------------------------------------------------------------------
 
@@ -187,6 +196,7 @@ int run_lab(const LabCommand& command) {
   options.cancel = signals.token();
   options.lock_tables = !command.report.empty() || command.json;
   const Progress progress;
+  const hierlock::lab::Style style = hierlock::lab::style_of(STDOUT_FILENO);
   std::vector<Result> all;
   std::string text;
   std::size_t done = 0;
@@ -207,7 +217,7 @@ int run_lab(const LabCommand& command) {
       const bool lanes = played && (command.verbose || scenarios.size() == 1 || !result.passed());
       if (!command.json && (played || scenarios.size() == 1)) {
         progress.clear();
-        if (const int code = print(lanes ? result.str() + "\n" : line_of(result)); code != exit_ok) return code;
+        if (const int code = print(lanes ? result.str(style) + "\n" : line_of(result)); code != exit_ok) return code;
       }
       all.push_back(result);
     }
@@ -275,7 +285,7 @@ int permute_lab(const LabCommand& command) {
   options.on_progress = [&](std::uint64_t played, std::size_t classes) {
     progress.show(fmt::format("{} orders played, {} ways to end", grouped(played), classes));
   };
-  const std::string url = command.stores.empty() ? "memory:" : command.stores.front();
+  const std::string url = command.stores.empty() ? suited(scenario) : command.stores.front();
   check_engines({url});
   hierlock::lab::Permuted result;
   try {
@@ -286,7 +296,7 @@ int permute_lab(const LabCommand& command) {
     return exit_by_signal + signals.came();
   }
   progress.clear();
-  return print(command.json ? hierlock::lab::json(result) : result.str());
+  return print(command.json ? hierlock::lab::json(result) : result.str(hierlock::lab::style_of(STDOUT_FILENO)));
 }
 
 }  // namespace
