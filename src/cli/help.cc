@@ -312,7 +312,7 @@ Options:
                      default: $HIERLOCK_URL, else memory:, shm: and sqlite:
   --report FILE      write what happened as one HTML file, to step through
   --junit FILE       write the verdicts as JUnit XML
-  --json             print one JSON document, described in docs/lab.md
+  --json             print one JSON document, described in docs/lab-report.md
   --rewrite          write what happened into the scenario as its expectation
   --verbose          show the lanes of all scenarios, not of failed ones only
   --patience T       how long a step may neither answer nor be seen to wait;

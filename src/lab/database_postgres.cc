@@ -35,18 +35,24 @@ std::string trimmed(const char* message) {
   return text;
 }
 
-// libpq reads the URL. What it says about one that it cannot read may show a password.
+// libpq reads the URL. What it says about one that it cannot read may show a password: also one that it takes for the
+// port, because the host was forgotten.
 void check_url(const std::string& url) {
   char* message = nullptr;
   PQconninfoOption* const options = PQconninfoParse(url.c_str(), &message);
   PQfreemem(message);
-  if (options == nullptr) {
+  bool good = options != nullptr;
+  for (const PQconninfoOption* option = options; good && option->keyword != nullptr; ++option) {
+    if (std::string_view(option->keyword) != "port" || option->val == nullptr) continue;
+    good = std::string_view(option->val).find_first_not_of("0123456789,") == std::string_view::npos;
+  }
+  PQconninfoFree(options);
+  if (!good) {
     throw Error(
         ErrorKind::invalid_argument,
         "libpq does not understand this URL: write postgres://user@host:5432/database, with libpq's own options "
         "behind a \"?\", and in a password %2F for \"/\", %3F for \"?\" and %40 for \"@\"");
   }
-  PQconninfoFree(options);
 }
 
 Handle connect_to(const std::string& url, const std::string& application) {

@@ -82,11 +82,11 @@ class Permuter {
     ++result_.schedules;
     std::string outcome = joined(play.ended(), "; ");
     if (outcome.empty()) outcome = "all ok";
-    auto found = std::find_if(result_.classes.begin(), result_.classes.end(),
-                              [&](const Permuted::Class& known) { return known.outcome == outcome; });
+    auto found = std::find_if(result_.classes.begin(), result_.classes.end(), [&](const Permuted::Class& known) {
+      return known.outcome == outcome && known.deadlock == play.deadlocked();
+    });
     if (found == result_.classes.end()) {
-      const bool deadlock = outcome.find("deadlock") != std::string::npos;
-      found = result_.classes.insert(found, {outcome, 0, played.schedule, deadlock});
+      found = result_.classes.insert(found, {outcome, 0, played.schedule, play.deadlocked()});
     }
     ++found->schedules;
   }

@@ -328,6 +328,11 @@ bool Play::play(Stage& stage, const Line& line, const Expectation* expectation) 
     result_.message = where + listed(settled.unknown) + " neither answered nor was shown for whom to wait within " +
                       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count()) +
                       " s";
+  } else if (!settled.impatient.empty()) {
+    result_.verdict = Result::Verdict::error;
+    result_.message = where + listed(settled.impatient) +
+                      " is expected to give up by itself, and still waits: it takes " +
+                      "longer than the patience (--patience)";
   } else if (expectation == nullptr) {
     event.passed = true;
   } else if (const std::optional<std::string> problem = compare(session, expected, happened, settled); !problem) {
@@ -347,6 +352,7 @@ bool Play::play(Stage& stage, const Line& line, const Expectation* expectation) 
 void Play::note_answers(const Stage::Settled& settled) {
   for (const auto& [name, answer] : settled.answers) {
     waiting_.erase(name);
+    if (answer.kind == Answer::Kind::deadlock) deadlocked_ = true;
     if (!answer.well()) failed_.emplace(name, as_outcome(answer).str());
   }
 }
@@ -415,11 +421,13 @@ Result Play::in_order_of(const Choose& choose) {
       }
       if (choices.empty()) break;
       const std::string session = choose(choices);
+      if (session.empty()) break;
       const Line& line = *left.at(session).back();
       left.at(session).pop_back();
       if (!play(stage, line, nullptr) || !end_failed(stage, left)) return;
     }
-    for (const auto& [name, index] : waiting_) ended_.push_back(name + " waits for ever");
+    for (const auto& [name, index] : waiting_) ended_.push_back(name + " still waits");
+    std::sort(ended_.begin(), ended_.end());  // who was first is another matter
     for (const Line* line : checks) {
       if (!play(stage, *line, nullptr)) return;
       ended_.push_back("check " + result_.events.back().actual);

@@ -21,11 +21,14 @@ class Play {
   Result as_written();
   // In an order of someone's choosing. `choose` is given the sessions that have a step left and do not wait, and
   // returns one. Nothing is expected of a step; a session whose step fails is over.
+  // An empty name ends it there.
   using Choose = std::function<std::string(const std::vector<std::string>& choices)>;
   Result in_order_of(const Choose& choose);
 
-  // How the last one in an order of someone's choosing ended: failures, endless waits, checks.
+  // How the last one in an order of someone's choosing ended: failures, waits that nobody ended, checks.
   const std::vector<std::string>& ended() const noexcept { return ended_; }
+  bool deadlocked() const noexcept { return deadlocked_; }
+  bool waits(const std::string& session) const { return waiting_.contains(session); }
 
  private:
   struct Happened {
@@ -52,6 +55,7 @@ class Play {
   std::map<std::string, std::size_t> waiting_;  // sessions that wait: the event of their step
   std::map<std::string, std::string> failed_;   // sessions whose step has failed, and how
   std::vector<std::string> ended_;
+  bool deadlocked_ = false;
 };
 
 }  // namespace hierlock::lab

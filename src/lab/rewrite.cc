@@ -23,15 +23,16 @@ std::string told(const Script& script, const Line& line, const std::map<std::str
       group->second.push_back(engine);
     }
   }
-  if (groups.size() == 1) return groups.front().first;
+  const bool anywhere = script.engines.empty() && line.only.empty();
+  if (groups.size() == 1 && (!anywhere || line.by_engine.empty())) return groups.front().first;
   std::string text;
   for (const auto& [what, engines] : groups) {
     text += text.empty() ? "" : "; ";
     for (const std::string& engine : engines) text += (text.empty() || text.back() == ' ' ? "" : " ") + engine;
     text += ": " + what;
   }
-  // Without `engines` it may be run anywhere: what most do is the best guess for the others.
-  if (script.engines.empty() && line.only.empty()) text += "; else: " + groups.front().first;
+  // Without `engines` it may be run anywhere; of the others nobody knows more than before.
+  if (anywhere) text += "; else: " + (line.everywhere ? line.everywhere->str() : "ok");
   return text;
 }
 
@@ -43,15 +44,19 @@ std::string rewritten(const Scenario& scenario, std::span<const Result> results)
   for (const Line& line : script.lines) {
     if (line.kind == Event::Kind::setup) continue;
     std::map<std::string, std::string> by_engine;
-    for (const std::string& engine : script.engines.empty() ? std::vector<std::string>{} : script.engines) {
+    for (const std::string& engine : script.engines) {
       if (line.is_for(engine)) by_engine[engine] = line.expected_of(engine).str();
     }
+    for (const auto& [engine, expectation] : line.by_engine) by_engine[engine] = expectation.str();
     bool any = false;
     for (const Result& result : results) {
       const auto event = std::find_if(result.events.begin(), result.events.end(),
                                       [&](const Event& e) { return e.line == line.number; });
-      if (event == result.events.end() || event->passed || event->actual == "unknown" ||
-          event->actual == "still blocked") {
+      if (event == result.events.end()) continue;
+      by_engine[result.engine] = line.expected_of(result.engine).str();
+      // Who is none of the scenario's cannot be expected.
+      if (event->passed || event->actual == "unknown" || event->actual == "still blocked" ||
+          event->actual.find("outsider") != std::string::npos) {
         continue;
       }
       by_engine[result.engine] = event->actual;

@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
 #include <hierlock/spi/url.h>
 
@@ -29,21 +32,39 @@ Result run(const Scenario& scenario, std::string_view url, const RunOptions& opt
   }
   Play play(script, url, options);
   if (options.schedule.empty()) return play.as_written();
+  // Of each session the steps named must be its first ones, in their order; those of a session that is over are left
+  // out.
   std::map<std::string, std::string> session_of;
+  std::map<std::string, std::vector<std::string>> steps_of;
   for (const Line& line : script.lines) {
-    if (line.kind == Event::Kind::step) session_of.emplace(line.name, line.session);
+    if (line.kind != Event::Kind::step) continue;
+    session_of.emplace(line.name, line.session);
+    steps_of[line.session].push_back(line.name);
   }
+  std::map<std::string, std::size_t> done;
   for (const std::string& name : options.schedule) {
-    if (!session_of.contains(name)) throw Error(ErrorKind::invalid_argument, "schedule: there is no step " + name);
+    const auto session = session_of.find(name);
+    if (session == session_of.end()) throw Error(ErrorKind::invalid_argument, "schedule: there is no step " + name);
+    const std::vector<std::string>& steps = steps_of.at(session->second);
+    std::size_t& next = done[session->second];
+    if (next == steps.size() || steps[next] != name) {
+      throw Error(ErrorKind::invalid_argument, "schedule: " + name + " is not the next step of " + session->second +
+                                                   (next == steps.size() ? "" : ", which is " + steps[next]));
+    }
+    ++next;
   }
   auto next = options.schedule.begin();
-  return play.in_order_of([&](const std::vector<std::string>& choices) {
+  return play.in_order_of([&](const std::vector<std::string>& choices) -> std::string {
     while (next != options.schedule.end()) {
-      const std::string& session = session_of.at(*next++);
-      // One that is over, since a step of its failed, is left out.
+      const std::string& name = *next++;
+      const std::string& session = session_of.at(name);
       if (std::find(choices.begin(), choices.end(), session) != choices.end()) return session;
+      if (play.waits(session)) {
+        throw Error(ErrorKind::invalid_argument,
+                    "schedule: " + session + " cannot take step " + name + " in its place: it waits");
+      }
     }
-    return choices.front();
+    return {};
   });
 }
 

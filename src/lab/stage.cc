@@ -247,7 +247,11 @@ Stage::Settled Stage::settle(const std::vector<std::string>& until, bool look_al
     if (all_wait && cycle.empty()) return settled;
     if (Clock::now() >= end) {
       for (const std::string& name : silent) {
-        if (!shown_to_wait(settled.view, name)) settled.unknown.push_back(name);
+        if (!shown_to_wait(settled.view, name)) {
+          settled.unknown.push_back(name);
+        } else if (contains(until, name)) {
+          settled.impatient.push_back(name);
+        }
       }
       return settled;
     }
@@ -258,11 +262,15 @@ Stage::Settled Stage::settle(const std::vector<std::string>& until, bool look_al
 void Stage::retire(const std::string& session) {
   Party& who = party(session);
   if (who.locks != nullptr) who.locks->release_all();
-  if (who.sql != nullptr) {
-    try {
-      who.sql->execute("rollback");
-    } catch (const Error&) {  // it is gone: so is what it held
-    }
+  if (who.sql == nullptr) return;
+  std::vector<std::string> statements{"rollback"};
+  if (engine_ == "mysql" || engine_ == "mariadb") {
+    statements.insert(statements.end(), {"unlock tables", "do release_all_locks()"});
+  }
+  if (engine_ == "postgres") statements.emplace_back("select pg_advisory_unlock_all()");
+  try {
+    for (const std::string& sql : statements) who.sql->execute(sql);
+  } catch (const Error&) {  // it is gone: so is what it held
   }
 }
 

@@ -48,6 +48,7 @@ class Stage {
     std::map<std::string, Answer> answers;  // of the sessions that have answered since the last one
     View view;                              // what the engine showed last; of those that wait, nobody has answered
     std::vector<std::string> unknown;       // those that have done neither within the patience
+    std::vector<std::string> impatient;     // of `until`, those that still waited when it was over
     std::vector<std::string> cycle;         // that was seen on the way, each waits for the next
   };
   // `until`: sessions whose answer is waited for even if they are shown to wait, since they are expected to give up.

@@ -44,7 +44,8 @@ std::string list(const std::vector<std::string>& words, std::string_view separat
 std::string circle(const std::vector<std::string>& cycle) { return list(cycle, " → ") + " → " + clean(cycle.front()); }
 
 std::string reason(const WaitSeen& wait) {
-  return "waits for " + list(wait.blockers, ", ") + (wait.object.empty() ? "" : ": " + clean(wait.object));
+  return "waits for " + (wait.blockers.empty() ? "somebody" : list(wait.blockers, ", ")) +
+         (wait.object.empty() ? "" : ": " + clean(wait.object));
 }
 
 struct Line {

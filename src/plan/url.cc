@@ -127,8 +127,13 @@ std::string Url::safe_text() const {
   // The last `@`, because a password may hold one; the first colon, because a user may not.
   const std::size_t at = rest.rfind('@');
   const std::size_t colon = rest.find(':', user);
+  // Without an `@` what follows a colon is a port, unless the host was forgotten: then it may be a password.
+  const std::size_t end = std::min(rest.find('/', user), rest.size());
+  const bool is_host = colon >= end || rest[user] == '[' || rest.find_first_not_of("0123456789", colon + 1) >= end;
   if (at != rest.npos && colon < at) {
     text += rest.substr(0, colon + 1) + "***" + rest.substr(at);
+  } else if (user > 0 && !is_host) {
+    text += rest.substr(0, colon + 1) + "***" + rest.substr(end);
   } else {
     text += rest;
   }

@@ -118,7 +118,7 @@ TEST_F(Lab, writes_documents) {
   EXPECT_NE(read(path("r.html")).find("an account and its resource"), std::string::npos);
   EXPECT_NE(read(path("r.xml")).find("<testsuite"), std::string::npos);
   const Result full = run({"lab", "run", path("right.scenario"), "--on", "memory:", "--report", "/dev/full"});
-  EXPECT_EQ(full.code, 69);
+  EXPECT_EQ(full.code, 74);
   EXPECT_NE(full.err.find("/dev/full"), std::string::npos) << full.err;
 }
 
@@ -135,6 +135,48 @@ TEST_F(Lab, rewrites_what_is_expected_into_what_happens_and_keeps_the_rest) {
   EXPECT_EQ(again.code, 0);
   EXPECT_EQ(again.err, "");
   EXPECT_EQ(read(path), text);
+}
+
+TEST_F(Lab, rewriting_keeps_what_is_expected_of_engines_that_were_not_played) {
+  const std::string path = file("some.scenario",
+                                "scenario some\nT1 a: acquire u1\n"
+                                "T2 b: acquire u1 nowait => memory: ok; shm: timeout; else: error 7\n");
+  EXPECT_EQ(run({"lab", "run", path, "--on", "memory:", "--rewrite"}).code, 0);
+  EXPECT_NE(read(path).find("=> memory: busy; shm: timeout; else: error 7\n"), std::string::npos) << read(path);
+  EXPECT_EQ(run({"lab", "run", path, "--on", "memory:", "--on", "shm:", "--rewrite"}).code, 0);
+  EXPECT_NE(read(path).find("=> memory shm: busy; else: error 7\n"), std::string::npos) << read(path);
+}
+
+TEST_F(Lab, a_file_that_cannot_be_rewritten_stays_as_it_was) {
+  const std::string path = file("wrong.scenario", wrong_);
+  const Result result = run_program(
+      {"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 0; \"$0\" lab run \"$1\" --on memory: --rewrite | cat", tool(), path});
+  EXPECT_EQ(read(path), wrong_) << result.out << result.err;
+}
+
+TEST_F(Lab, what_a_killed_run_left_goes_with_the_next) {
+  const std::string path =
+      file("long.scenario", "scenario long\nT1 a: acquire u1\nT2 b: acquire u1 timeout 60s => timeout\n");
+  Running lab({"lab", "run", path, "--on", "shm:", "--patience", "100s"}, {});
+  ASSERT_TRUE(eventually([&] { return has_table(lab.pid()); }));
+  lab.signal(SIGKILL);
+  lab.ends();
+  EXPECT_TRUE(has_table(lab.pid()));
+  run({"lab", "run", file("right.scenario", right_), "--on", "shm:"});
+  EXPECT_FALSE(has_table(lab.pid()));
+}
+
+TEST_F(Lab, no_password_is_told_even_of_a_url_that_is_wrong) {
+  const std::string path = file("sql.scenario", "scenario sql\nT1 a: select 1\n");
+  for (const char* url : {"postgres://app:sekret/x", "mysql://app:sekret/x", "postgres://app:sek/sekret@h/x"}) {
+    for (const bool json : {false, true}) {
+      std::vector<std::string> arguments{"lab", "run", path, "--on", url};
+      if (json) arguments.emplace_back("--json");
+      const Result result = run(arguments);
+      EXPECT_NE(result.code, 0);
+      EXPECT_EQ((result.out + result.err).find("sekret"), std::string::npos) << result.out << result.err;
+    }
+  }
 }
 
 TEST_F(Lab, lists_scenarios) {
@@ -158,13 +200,21 @@ TEST_F(Lab, plays_every_order_and_each_can_be_played_again) {
   const Result again = run({"lab", "run", path, "--on", "memory:", "--schedule", "a,d,b,e,c"});
   EXPECT_EQ(again.code, 0) << again.out << again.err;
   EXPECT_NE(again.out.find("deadlock, T2"), std::string::npos) << again.out;
-  const Result unknown = run({"lab", "run", path, "--on", "memory:", "--schedule", "a,z"});
-  EXPECT_NE(unknown.err.find("there is no step z"), std::string::npos) << unknown.err;
+  for (const auto& [schedule, complaint] : {std::pair{"a,z", "there is no step z"},
+                                            {"b,a", "b is not the next step of T1, which is a"},
+                                            {"a,a", "a is not the next step of T1"}}) {
+    const Result refused = run({"lab", "run", path, "--on", "memory:", "--schedule", schedule});
+    EXPECT_EQ(refused.code, 64);
+    EXPECT_NE(refused.err.find(complaint), std::string::npos) << refused.err;
+  }
+  const Result waits = run({"lab", "run", path, "--on", "memory:", "--schedule", "a,d,b,c"});
+  EXPECT_EQ(waits.code, 1);
+  EXPECT_NE(waits.out.find("T1 cannot take step c in its place: it waits"), std::string::npos) << waits.out;
 }
 
 TEST_F(Lab, a_signal_ends_it_and_what_it_made_is_gone) {
-  const std::string path = file("long.scenario",
-                                "scenario long\nT1 a: acquire u1\nT2 b: acquire u1 timeout 60s => timeout\n");
+  const std::string path =
+      file("long.scenario", "scenario long\nT1 a: acquire u1\nT2 b: acquire u1 timeout 60s => timeout\n");
   Running lab({"lab", "run", path, "--on", "shm:", "--patience", "100s"}, {});
   ASSERT_TRUE(eventually([&] { return has_table(lab.pid()); }));
   lab.signal(SIGTERM);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -141,11 +142,37 @@ class Signals {
   std::jthread thread_;
 };
 
-void write_file(const std::string& path, const std::string& text) {
+// True if all of it is there.
+bool write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  if (!file) throw Error(ErrorKind::unavailable, path + ": cannot be written: " + std::strerror(errno));
+  if (file) return true;
+  complain(path + ": cannot be written: " + std::strerror(errno));
+  return false;
+}
+
+// A file that somebody wrote by hand is there before and after, whatever happens in between.
+bool replace_file(const std::string& path, const std::string& text) {
+  std::error_code error;
+  const fs::path target = fs::canonical(path, error);
+  std::string beside = target.string() + ".XXXXXX";
+  const int file = error ? -1 : mkstemp(beside.data());
+  bool done = file >= 0;
+  for (std::size_t at = 0; done && at < text.size();) {
+    const ssize_t written = ::write(file, text.data() + at, text.size() - at);
+    done = written > 0;
+    if (done) at += static_cast<std::size_t>(written);
+  }
+  struct stat mode {};
+  done = done && stat(target.c_str(), &mode) == 0 && fchmod(file, mode.st_mode & 07777) == 0 && fsync(file) == 0 &&
+         rename(beside.c_str(), target.c_str()) == 0;
+  const int why = errno;
+  if (file >= 0) close(file);
+  if (done) return true;
+  if (file >= 0) unlink(beside.c_str());
+  complain(path + ": cannot be rewritten: " + std::strerror(why));
+  return false;
 }
 
 std::string line_of(const Result& result) {
@@ -162,14 +189,15 @@ std::string line_of(const Result& result) {
 std::vector<Result> play(Scenario& scenario, const std::vector<std::string>& urls,
                          const hierlock::lab::RunOptions& options, bool rewrite,
                          const std::function<void(const std::string&)>& before) {
-  for (;;) {
+  constexpr int most_rounds = 1000;  // each changes a line
+  for (int round = 0;; ++round) {
     std::vector<Result> results;
     for (const std::string& url : urls) {
       if (options.cancel.stop_requested()) return results;
       before(url);
       results.push_back(hierlock::lab::run(scenario, url, options));
     }
-    if (!rewrite || options.cancel.stop_requested()) return results;
+    if (!rewrite || options.cancel.stop_requested() || round == most_rounds) return results;
     const std::string text = hierlock::lab::rewritten(scenario, results);
     if (text == scenario.text()) return results;
     scenario = hierlock::lab::parse(text, scenario.file());
@@ -208,8 +236,8 @@ int run_lab(const LabCommand& command) {
           fmt::format("{} of {}: {} on {}", done, scenarios.size(), scenario.name(), url.substr(0, url.find(':'))));
     });
     if (scenario.text() != before) {
-      write_file(scenario.file(), scenario.text());
       progress.clear();
+      if (!replace_file(scenario.file(), scenario.text())) return exit_io;
       complain("rewrote " + scenario.file());
     }
     for (const Result& result : results) {
@@ -232,8 +260,8 @@ int run_lab(const LabCommand& command) {
   };
   const auto passed = count(Result::Verdict::passed), failed = count(Result::Verdict::failed),
              errors = count(Result::Verdict::error), skipped = count(Result::Verdict::skipped);
-  if (!command.report.empty()) write_file(command.report, hierlock::lab::html(all));
-  if (!command.junit.empty()) write_file(command.junit, hierlock::lab::junit(all));
+  if (!command.report.empty() && !write_file(command.report, hierlock::lab::html(all))) return exit_io;
+  if (!command.junit.empty() && !write_file(command.junit, hierlock::lab::junit(all))) return exit_io;
   const std::string summary = fmt::format("{} passed, {} failed, {} could not be played, {} not for the engine\n",
                                           passed, failed, errors, skipped);
   if (const int code = print(command.json ? hierlock::lab::json(all) : summary); code != exit_ok) return code;
