@@ -157,13 +157,16 @@ TEST_F(Lab, a_file_that_cannot_be_rewritten_stays_as_it_was) {
 TEST_F(Lab, what_a_killed_run_left_goes_with_the_next) {
   const std::string path =
       file("long.scenario", "scenario long\nT1 a: acquire u1\nT2 b: acquire u1 timeout 60s => timeout\n");
-  Running lab({"lab", "run", path, "--on", "shm:", "--patience", "100s"}, {});
-  ASSERT_TRUE(eventually([&] { return has_table(lab.pid()); }));
-  lab.signal(SIGKILL);
-  lab.ends();
-  EXPECT_TRUE(has_table(lab.pid()));
+  pid_t killed = 0;
+  {
+    Running lab({"lab", "run", path, "--on", "shm:", "--patience", "100s"}, {});
+    killed = lab.pid();
+    ASSERT_TRUE(eventually([&] { return has_table(killed); }));
+    lab.signal(SIGKILL);
+  }
+  EXPECT_TRUE(has_table(killed));
   run({"lab", "run", file("right.scenario", right_), "--on", "shm:"});
-  EXPECT_FALSE(has_table(lab.pid()));
+  EXPECT_FALSE(has_table(killed));
 }
 
 TEST_F(Lab, no_password_is_told_even_of_a_url_that_is_wrong) {
