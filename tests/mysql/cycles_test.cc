@@ -163,6 +163,121 @@ TEST_P(Cycles, a_wait_inside_of_a_process_keeps_its_deadline_and_can_be_cancelle
   EXPECT_FALSE(holder.result.get());
 }
 
+// --- waits for several rows ----------------------------------------------------------------------------------
+
+// Rows are locked in one order, by level first: "h", "m/a", "m2/b/c".
+TEST_P(Cycles, through_a_row_that_a_younger_wait_has_passed_is_found_with_and_without_the_servers_views) {  // B11
+  for (const std::string& where : {url(operator_server()), url("views=off")}) {
+    Locker one = hierlock::open(where), two = hierlock::open(where), three = hierlock::open(where);
+    (void)one.acquire({"h", "m/a", "m2/b/c"});  // the rows are there
+    Lock first = three.acquire("h");
+    std::latch held(1);
+    Request older = ask([&] {
+      const Lock last = one.acquire("m2/b/c");
+      held.count_down();
+      const Lock more = one.acquire({"h", "m/a"}, {.timeout = 20s});
+    });
+    held.wait();
+    ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+    std::this_thread::sleep_for(100ms);  // so as to be younger by any clock
+    Request younger = ask([&] { const Lock both = two.acquire({"m/a", "m2/b/c"}, {.timeout = 20s}); });
+    ASSERT_TRUE(eventually([&] { return waiting() == 2 && !three.try_acquire("m/a"); })) << "it has passed that row";
+    EXPECT_FALSE(eventually([&] { return older.done() || younger.done(); }, 3s)) << "not yet: \"h\" is another's";
+    const auto begin = Clock::now();
+    first.release();
+    const std::optional<Error> a = older.result.get(), b = younger.result.get();
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+    EXPECT_LT(took, soon);
+    RecordProperty(where.ends_with("off") ? "without_views_ms" : "with_views_ms", static_cast<int>(took.count()));
+    ASSERT_NE(a.has_value(), b.has_value()) << "one of them is the victim, and only one";
+    EXPECT_EQ((a ? a : b)->kind(), ErrorKind::deadlock) << (a ? a : b)->what();
+    EXPECT_TRUE(locked().empty());
+  }
+}
+
+TEST_P(Cycles, a_wait_that_has_not_come_to_a_row_yet_is_in_nobodys_way_there) {  // B11
+  for (const bool extends : {false, true}) {
+    for (const std::string& where : {url(operator_server()), url("views=off")}) {
+      Locker one = hierlock::open(where), two = hierlock::open(where);
+      (void)one.acquire({"h", "m2/b/c"});
+      Lock mine = one.acquire("h");
+      // They hold the last row one after the other, none of them for so long that it is written down.
+      std::vector<Locker> lockers;
+      std::vector<Request> others;
+      for (int i = 0; i < 7; ++i) lockers.push_back(hierlock::open(where));
+      for (int i = 0; i < 7; ++i) {
+        others.push_back(ask([&, i] {
+          const Lock lock = lockers[static_cast<std::size_t>(i)].acquire("m2/b/c");
+          std::this_thread::sleep_for(900ms);
+        }));
+      }
+      ASSERT_TRUE(eventually([&] { return waiting() == 6; }));
+      Request older = ask([&] { const Lock both = two.acquire({"h", "m2/b/c"}, {.timeout = 30s}); });  // stuck at "h"
+      ASSERT_TRUE(eventually([&] { return waiting() >= 7; }));
+      const std::optional<Error> error = error_of([&] {
+        if (extends) {
+          mine.extend("m2/b/c", {.timeout = 20s});
+        } else {
+          const Lock lock = one.acquire("m2/b/c", {.timeout = 20s});
+        }
+      });
+      EXPECT_FALSE(error) << error->what();
+      EXPECT_TRUE(mine.held());
+      mine.release();
+      EXPECT_FALSE(older.result.get());
+      for (Request& other : others) EXPECT_FALSE(other.result.get());
+    }
+  }
+}
+
+// --- what cannot be written down ------------------------------------------------------------------------------
+
+TEST_P(Cycles, of_waits_whose_notes_are_not_utf8_are_found_and_the_notes_are_shown_as_far_as_they_can_be) {  // B11, B7
+  Locker one = open(), two = open(), other = open();
+  std::latch held(2);
+  const auto crosses = [&](Locker& locker, const std::string& mine, const std::string& next) {
+    return [&, mine, next] {
+      const Lock lock = locker.acquire(mine, {.note = "caf\xe9 " + mine});
+      held.arrive_and_wait();
+      const Lock more =
+          locker.acquire(next, {.timeout = 20s, .note = std::string(254, 'x') + "\xc3\xa9"});  // cut in a character
+    };
+  };
+  const auto begin = Clock::now();
+  Request first = ask(crosses(one, "p", "q")), second = ask(crosses(two, "q", "p"));
+  EXPECT_TRUE(eventually([&] {
+    for (const Snapshot::Holder& holder : other.snapshot().holders) {
+      if (holder.who.note == "caf? p") return true;
+    }
+    return false;
+  }));
+  const std::optional<Error> a = first.result.get(), b = second.result.get();
+  EXPECT_LT(Clock::now() - begin, soon);
+  ASSERT_NE(a.has_value(), b.has_value());
+  EXPECT_EQ((a ? a : b)->kind(), ErrorKind::deadlock) << (a ? a : b)->what();
+}
+
+TEST_P(Cycles, are_found_although_something_else_of_the_process_cannot_be_written_down) {  // B11
+  Locker one = open(), two = open();
+  plain().ask("ALTER TABLE `" + table() + "_who` MODIFY note VARCHAR(3) NOT NULL");
+  const Lock unwritable = one.acquire("x", {.note = "longer than that"}),
+             another = two.acquire("y", {.note = "longer than that"});
+  std::latch held(2);
+  const auto crosses = [&](Locker& locker, const std::string& mine, const std::string& next) {
+    return [&, mine, next] {
+      const Lock lock = locker.acquire(mine);
+      held.arrive_and_wait();
+      const Lock more = locker.acquire(next, {.timeout = 20s});
+    };
+  };
+  const auto begin = Clock::now();
+  Request first = ask(crosses(one, "p", "q")), second = ask(crosses(two, "q", "p"));
+  const std::optional<Error> a = first.result.get(), b = second.result.get();
+  EXPECT_LT(Clock::now() - begin, soon);
+  ASSERT_NE(a.has_value(), b.has_value());
+  EXPECT_EQ((a ? a : b)->kind(), ErrorKind::deadlock) << (a ? a : b)->what();
+}
+
 // --- two paths in one row -----------------------------------------------------------------------------------
 
 TEST_P(Cycles, an_owner_that_asks_for_a_row_it_holds_for_another_path_is_told_at_once) {  // B11, H15

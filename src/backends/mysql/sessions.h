@@ -122,8 +122,13 @@ struct Pending {
   }
 
   std::atomic<bool> victim{false};
-  std::string cycle;       // set before `victim`
-  bool suspected = false;  // the watch's own: a cycle was seen once
+  std::string cycle;  // set before `victim`
+  // The watch's own: a cycle that it was seen in.
+  struct Suspicion {
+    std::string key;  // none: nothing is suspected
+    Clock::time_point since{};
+    int looks = 0;
+  } suspicion;
 };
 
 class Sessions {

@@ -28,6 +28,13 @@ constexpr std::string_view heartbeat = "SELECT CONNECTION_ID(), @@global.read_on
 // nor often. And at the end nobody waits for it longer than a second (B6).
 constexpr seconds side_time{2}, side_pause{3};
 constexpr milliseconds side_time_at_end{700};
+// What only may be a cycle, because the server does not show us who waits for whom, must have lasted for so long, and
+// have been seen so often.
+constexpr seconds may_be_cycle_for{3};
+constexpr int may_be_cycle_looks = 4;
+constexpr milliseconds ask_server_interval{750};
+// The server has rolled back all of the transaction, not just the statement.
+constexpr unsigned all_rolled_back = 1213;
 
 bool is_off(const std::optional<std::string>& value) { return value == "0" || value == "OFF"; }
 
@@ -219,14 +226,21 @@ bool Watch::aside(const std::function<bool(Connection&, Vigil&)>& use) {
 bool Watch::write(const std::vector<std::string>& statements) {
   bool done = false;
   aside([&](Connection& side, Vigil& soon) {
+    // No table, no right to write there, …: locks do not depend on it. What cannot be written leaves the rest as it
+    // is; but where two fail, one after the other, more will.
+    bool all = true, failed = false;
     for (const std::string& sql : statements) {
-      if (!side.query(sql, soon).well()) {  // no table, no right to write there, …: locks do not depend on it
+      const Reply reply = side.query(sql, soon);
+      if (!reply.well() && (failed || reply.code == all_rolled_back || side.broken())) {
         side.query("ROLLBACK", soon);
         return !side.broken();
       }
+      failed = !reply.well();
+      all = all && !failed;
     }
-    done = side.query("COMMIT", soon).well();
-    return done;
+    const bool committed = side.query("COMMIT", soon).well();
+    done = all && committed;
+    return committed;
   });
   return done;
 }
@@ -358,9 +372,23 @@ void Watch::raise_floor() {
   aside([&](Connection& side, Vigil& soon) { return fences_.raise(side, soon); });
 }
 
-// A cycle that is seen twice is one. All members see the same, so all choose the same victim: therefore our own entries
-// are looked at as they are written down, too, with the age that they have there. (It is a little less than the true
-// one, by the time that writing took.)
+// Who waits for whom at the server. In a transaction, for MariaDB.
+View Watch::waits_at_server() {
+  View view;
+  if (!options_.views) return view;
+  aside([&](Connection& side, Vigil& soon) {
+    side.query("SELECT 1 FROM `" + options_.layout.settings_table() + "`", soon);
+    view = look(side, options_, soon);
+    side.query("COMMIT", soon);
+    return !side.broken();
+  });
+  return view;
+}
+
+// What surely is a cycle, by who.h, and is seen twice, is one: once, it may be something that is written down still and
+// over already. Only what may be a cycle is a reason to ask the server, which is rare. All members see the same, so all
+// choose the same victim: therefore our own entries are looked at as they are written down, too, with the age that they
+// have there. (It is a little less than the true one, by the time that writing took.)
 void Watch::look_for_cycles() {
   const Clock::time_point now = Clock::now();
   if (now - looked_for_cycles_ < options_.publish_after / 4) return;
@@ -370,7 +398,7 @@ void Watch::look_for_cycles() {
   looked_for_cycles_ = now;
   std::vector<Entry> mine_now = own(true);
   const bool holds = std::any_of(mine_now.begin(), mine_now.end(), [](const Entry& entry) { return !entry.waits; });
-  if (!holds) return;  // whoever holds nothing is in nobody's way
+  if (!holds) return;  // whoever holds no lock is no victim
   std::vector<Entry> all = published();
   const auto in = [](const std::vector<Entry>& entries, const Entry& one) {
     return std::any_of(entries.begin(), entries.end(),
@@ -380,19 +408,30 @@ void Watch::look_for_cycles() {
   for (Entry& entry : mine_now) {
     if (!in(all, entry)) all.push_back(std::move(entry));
   }
+  std::optional<View> view;
+  bool suspects = false;
   for (const auto& pending : waiting) {
     const auto mine = std::find_if(all.begin(), all.end(), [&](const Entry& entry) {
       return entry.waits && entry.session == pending->session && entry.owner.starts_with(process_);
     });
-    const std::optional<Cycle> cycle = mine == all.end() ? std::nullopt : find_cycle(*mine, all);
-    if (!cycle || cycle->victim != &*mine) {
-      pending->suspected = false;
-    } else if (!std::exchange(pending->suspected, true)) {
-      continue;
-    } else {
-      pending->choose(cycle->text());
+    std::optional<Cycle> cycle = mine == all.end() ? std::nullopt : find_cycle(*mine, all);
+    if (cycle && !cycle->surely) {
+      if (!view && now >= ask_server_again_) view = waits_at_server();
+      cycle = view ? find_cycle(*mine, all, &*view) : std::nullopt;
     }
+    Pending::Suspicion& suspicion = pending->suspicion;
+    if (!cycle || cycle->victim != &*mine) {
+      suspicion = {};
+      continue;
+    }
+    suspects = true;
+    const std::string key = cycle->key();
+    if (suspicion.key != key || cycle->age() < now - suspicion.since) suspicion = {key, now, 0};
+    ++suspicion.looks;
+    const bool lasts = suspicion.looks >= may_be_cycle_looks && now - suspicion.since >= may_be_cycle_for;
+    if (cycle->surely ? suspicion.looks >= 2 : lasts) pending->choose(cycle->text());
   }
+  if (view && !suspects) ask_server_again_ = now + ask_server_interval;  // it is not asked for nothing all the time
 }
 
 }  // namespace hierlock::mysql

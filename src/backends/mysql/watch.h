@@ -14,6 +14,7 @@
 #include "mysql/fences.h"
 #include "mysql/pool.h"
 #include "mysql/sessions.h"
+#include "mysql/views.h"
 
 namespace hierlock::mysql {
 
@@ -62,6 +63,7 @@ class Watch {
   void look_at_server();
   void clear_old();
   void look_for_cycles();
+  View waits_at_server();
   void raise_floor();
   bool write(const std::vector<std::string>& statements);
   bool aside(const std::function<bool(Connection&, Vigil&)>& use);
@@ -79,7 +81,8 @@ class Watch {
   std::mutex book_;                             // guards the next two
   std::vector<std::uint64_t> written_;          // what is in the table
   std::map<std::uint64_t, std::string> known_;  // and what as
-  Clock::time_point said_alive_{}, looked_for_old_{}, looked_for_cycles_{}, looked_at_server_ = Clock::now();
+  Clock::time_point said_alive_{}, looked_for_old_{}, looked_for_cycles_{}, ask_server_again_{},
+      looked_at_server_ = Clock::now();
   std::atomic<bool> anything_written_{false};
   std::atomic<bool> side_failed_{false};
   Ending ending_;

@@ -2,24 +2,42 @@
 
 #include <algorithm>
 #include <charconv>
+#include <compare>
+#include <map>
+#include <set>
+#include <tuple>
 #include <utility>
+
+#include "mysql/views.h"
+#include "plan/text.h"
 
 namespace hierlock::mysql {
 
 namespace {
 
+// A note may be any bytes. The server takes characters only, and refuses the whole entry otherwise.
+std::string valid(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t size = plan::utf8_character(text);
+    size == 0 ? result += '?' : result += text.substr(0, size);
+    text.remove_prefix(std::max<std::size_t>(1, size));
+  }
+  return result;
+}
+
 // In a form that needs no escape for quotes, whatever the session's sql_mode.
 std::string literal(std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string hex;
-  for (const char c : text) {
+  for (const char c : valid(text)) {
     hex += digits[static_cast<unsigned char>(c) >> 4];
     hex += digits[static_cast<unsigned char>(c) & 15];
   }
   return hex.empty() ? "''" : "CONVERT(X'" + hex + "' USING utf8mb4)";
 }
 
-std::string cut(std::string_view text) { return std::string(text.substr(0, 255)); }
+std::string_view cut(std::string_view text) { return plan::cut_short(text, 255); }
 
 std::string quoted(std::string_view table) { return "`" + std::string(table) + "`"; }
 
@@ -198,36 +216,184 @@ namespace {
 
 bool younger(const Entry& a, const Entry& b) { return a.age != b.age ? a.age < b.age : a.session > b.session; }
 
-// Whether one of the owner's waits leads back to `goal`; the waits on the way are left in `path`.
-bool leads_to(const std::string& owner, const std::string& goal, std::span<const Entry> all,
-              std::vector<const Entry*>& path, std::vector<std::string>& seen) {
-  if (std::find(seen.begin(), seen.end(), owner) != seen.end()) return false;
-  seen.push_back(owner);
-  for (const Entry& wait : all) {
-    if (!wait.waits || wait.owner != owner) continue;
-    path.push_back(&wait);
-    for (const Entry* next : in_the_way(wait, all)) {
-      if (next->owner == goal || leads_to(next->owner, goal, all, path, seen)) return true;
-    }
-    path.pop_back();
-  }
-  return false;
+using Place = std::pair<unsigned, std::uint32_t>;  // of a row in the order in which rows are locked
+Place place(const plan::Row& row) { return {row.level, row.bucket}; }
+
+bool clash(const Node& a, const Node& b) {
+  return place(a.row) == place(b.row) && (a.row.mode == Mode::X || b.row.mode == Mode::X);
 }
+
+enum class Shown : std::uint8_t { yes, no, unknown };
+// Whether the server shows that the one waits for the other now. A view with a note is old, or not all of it.
+Shown shown(const View* view, const Entry& waiter, const Entry& other) {
+  if (view == nullptr || !view->seen || !view->note.empty() || waiter.queued()) return Shown::unknown;
+  Shown answer = Shown::no;
+  for (const Locked& lock : view->locks) {
+    if (!lock.waits || lock.session != waiter.session) continue;
+    for (const std::size_t i : lock.blocked_by) {
+      if (view->locks[i].session == other.session) return Shown::yes;
+      if (view->locks[i].session == 0) answer = Shown::unknown;
+    }
+  }
+  return answer;
+}
+
+class Graph {
+ public:
+  Graph(std::span<const Entry> all, const View* view) : all_(all), view_(view) {}
+
+  std::vector<InTheWay> around(const Entry& waiter) {
+    std::vector<InTheWay> result;
+    for (const Entry& other : all_) {
+      if (&other == &waiter || conflict(waiter, other) == nullptr) continue;
+      if (!other.waits) {
+        if (other.same_session(waiter)) continue;
+        const Shown at_server = shown(view_, waiter, other);
+        if (at_server != Shown::no) result.push_back({&other, at_server == Shown::yes || surely_has(other, waiter)});
+      } else if (other.owner != waiter.owner) {
+        waits_before(waiter, other, result);
+      }
+    }
+    return result;
+  }
+
+  std::optional<Cycle> find(const Entry& waiter, bool surely) {
+    start_ = &waiter;
+    surely_ = surely;
+    seen_.clear();
+    cycle_ = {};
+    cycle_.surely = surely;
+    if (!leads_back(waiter, std::nullopt, false)) return std::nullopt;
+    for (const Entry* member : cycle_.members) {
+      if (holds(*member) && (cycle_.victim == nullptr || younger(*member, *cycle_.victim))) cycle_.victim = member;
+    }
+    return cycle_;
+  }
+
+ private:
+  // What is left of an extend may be held, or not.
+  static bool surely_has(const Entry& holder, const Node& wanted) {
+    return std::any_of(holder.nodes.begin(), holder.nodes.end(),
+                       [&](const Node& n) { return clash(n, wanted) && !n.text.starts_with(left_of_extend); });
+  }
+  static bool surely_has(const Entry& holder, const Entry& waiter) {
+    return std::any_of(waiter.nodes.begin(), waiter.nodes.end(), [&](const Node& n) { return surely_has(holder, n); });
+  }
+  struct Limit {
+    Place at;
+    bool held = false;  // by somebody it is in conflict with; otherwise it is its last row
+  };
+  const Limit& limit(const Entry& waiter) {
+    const auto [found, is_new] = limits_.try_emplace(&waiter);
+    Limit& limit = found->second;
+    if (!is_new) return limit;
+    for (const Node& node : waiter.nodes) limit.at = std::max(limit.at, place(node.row));
+    for (const Entry& other : all_) {
+      if (other.waits || other.same_session(waiter)) continue;
+      for (const Node& wanted : waiter.nodes) {
+        if (place(wanted.row) <= limit.at && surely_has(other, wanted)) limit = {place(wanted.row), true};
+      }
+    }
+    return limit;
+  }
+
+  void waits_before(const Entry& waiter, const Entry& other, std::vector<InTheWay>& result) {
+    if (other.queued() && !(waiter.queued() && other.same_process(waiter) && stands_before(other, waiter))) return;
+    const Shown at_server = shown(view_, waiter, other);
+    if (at_server == Shown::no) return;
+    const Limit mine = limit(waiter), others = limit(other);
+    Place first = mine.at;
+    for (const Node& wanted : waiter.nodes) first = std::min(first, place(wanted.row));
+    const bool in_one_queue = waiter.queued() && other.same_process(waiter);
+    for (const Node& wanted : waiter.nodes) {
+      for (const Node& asked : other.nodes) {
+        if (!clash(wanted, asked)) continue;
+        if (in_one_queue) {  // it stands behind the path, wherever the other has got to with its rows
+          if (wanted.text == asked.text) result.push_back({&other, !other.queued()});
+          continue;
+        }
+        const Place at = place(wanted.row);
+        if (at > mine.at || at > others.at) continue;
+        const bool may_have_passed = at < others.at,
+                   may_stand_there = !(mine.held && at == mine.at) && (at != first || stands_before(other, waiter));
+        if (at_server == Shown::yes || may_have_passed || may_stand_there) {
+          result.push_back({&other, at_server == Shown::yes, wanted.row});
+        }
+      }
+    }
+  }
+
+  bool holds(const Entry& wait) const {
+    return std::any_of(all_.begin(), all_.end(), [&](const Entry& e) { return !e.waits && e.owner == wait.owner; });
+  }
+
+  // Whether the wait, which has got to `reached` at least, leads back to where it began. `through_holder`: somebody was
+  // on the way who holds a lock.
+  bool leads_back(const Entry& wait, const std::optional<Place>& reached, bool through_holder) {
+    if (!seen_.emplace(&wait, reached, through_holder).second) return false;
+    cycle_.members.push_back(&wait);
+    for (const InTheWay& next : around_once(wait)) {
+      if (surely_ && !next.surely) continue;
+      const std::optional<Place> at = next.row ? std::optional(place(*next.row)) : std::nullopt;
+      if (at && reached && *at < *reached) continue;
+      cycle_.between.push_back(next.entry);
+      if (next.entry->waits) {
+        const bool back = next.entry == start_;
+        if (back ? through_holder : leads_back(*next.entry, at, through_holder)) return true;
+      } else if (next.entry->owner == start_->owner) {
+        return true;
+      } else {
+        for (const Entry& more : all_) {
+          if (more.waits && more.owner == next.entry->owner && leads_back(more, std::nullopt, true)) return true;
+        }
+      }
+      cycle_.between.pop_back();
+    }
+    cycle_.members.pop_back();
+    return false;
+  }
+  const std::vector<InTheWay>& around_once(const Entry& wait) {
+    const auto [found, is_new] = around_.try_emplace(&wait);
+    if (is_new) found->second = around(wait);
+    return found->second;
+  }
+
+  const std::span<const Entry> all_;
+  const View* const view_;
+  std::map<const Entry*, Limit> limits_;
+  std::map<const Entry*, std::vector<InTheWay>> around_;
+  const Entry* start_ = nullptr;
+  bool surely_ = false;
+  std::set<std::tuple<const Entry*, std::optional<Place>, bool>> seen_;
+  Cycle cycle_;
+};
 
 }  // namespace
 
-std::optional<Cycle> find_cycle(const Entry& waiter, std::span<const Entry> all) {
-  for (const Entry* next : in_the_way(waiter, all)) {
-    Cycle cycle;
-    cycle.members.push_back(&waiter);
-    std::vector<std::string> seen;
-    const bool itself = next->owner == waiter.owner;
-    if (!itself && !leads_to(next->owner, waiter.owner, all, cycle.members, seen)) continue;
-    cycle.victim = *std::min_element(cycle.members.begin(), cycle.members.end(),
-                                     [](const Entry* a, const Entry* b) { return younger(*a, *b); });
-    return cycle;
+std::vector<InTheWay> may_be_in_the_way(const Entry& waiter, std::span<const Entry> all, const View* view) {
+  return Graph(all, view).around(waiter);
+}
+
+std::optional<Cycle> find_cycle(const Entry& waiter, std::span<const Entry> all, const View* view) {
+  Graph graph(all, view);
+  std::optional<Cycle> cycle = graph.find(waiter, true);
+  return cycle ? cycle : graph.find(waiter, false);
+}
+
+std::string Cycle::key() const {
+  std::string key;
+  for (const auto* const entries : {&members, &between}) {
+    for (const Entry* entry : *entries) key += std::to_string(entry->id()) + " " + entry->owner + "\n";
   }
-  return std::nullopt;
+  return key;
+}
+
+std::chrono::microseconds Cycle::age() const {
+  std::chrono::microseconds age = members.front()->age;
+  for (const auto* const entries : {&members, &between}) {
+    for (const Entry* entry : *entries) age = std::min(age, entry->age);
+  }
+  return age;
 }
 
 std::string Cycle::text() const {

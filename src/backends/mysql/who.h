@@ -88,18 +88,45 @@ std::vector<Entry> read_entries(const Reply& reply);
 
 // Whether holding the one keeps the other from being held by another owner, and where.
 const Node* conflict(const Entry& waiter, const Entry& other) noexcept;
-// The entries in the way of one that waits: every holder it is in conflict with, because it must wait for them all, and
-// that may be its own owner on another session; only if there is none, the waiters before it that it is in conflict
-// with, because then it must be one of those it stands behind. Before it are those who came earlier; and, if it still
-// waits in the queue of its process, all who wait at the server already.
+// The entries in the way of one that waits, as a guess for people: every holder it is in conflict with, and that may be
+// its own owner on another session; if there is none, the waiters before it that it is in conflict with. Before it are
+// those who came earlier; and, if it still waits in the queue of its process, all who wait at the server already.
 std::vector<const Entry*> in_the_way(const Entry& waiter, std::span<const Entry> all);
 
-struct Cycle {
-  const Entry* victim = nullptr;      // the youngest wait
-  std::vector<const Entry*> members;  // waits, each for the next one's owner
-  std::string text() const;
+// For cycles a guess is not enough: nobody may be a victim without need, and no cycle may be missed.
+//
+// A request takes its rows in one order, by level and bucket. So one that waits at the server is stuck at one of them:
+// it has those before, and none after. Which one it is nobody has written down, but it is not after the first that
+// somebody is known to hold against it: its limit. Then
+// - a wait is surely in need of whatever a holder has against it, wherever it is stuck now, because it needs all of
+//   its rows (but for what is left of an extend: that may be held);
+// - another wait may be in its way at a row only if neither's limit is before that row: the other has passed the row,
+//   or, where the row is its limit, stands in its queue. (Not the latter if a holder is in the way there: then that is
+//   whom both wait for.) Whether it is so only the server knows.
+// - A wait in the queue of a process surely stands behind those of the same process who ask the server for the same.
+// Everybody who is in somebody's way for good is among these, so every cycle is a cycle of these. And since requests in
+// one order do not close a cycle, somebody in it holds a lock and waits for another: one of those is its victim.
+struct InTheWay {
+  const Entry* entry = nullptr;
+  bool surely = false;
+  std::optional<plan::Row> row{};  // where a wait is in the way that has passed it or stands there
 };
-// A cycle that the waiter is part of.
-std::optional<Cycle> find_cycle(const Entry& waiter, std::span<const Entry> all);
+struct View;
+// With what the server shows, read after `all` was: of a wait there only those are in the way whom it waits for now.
+// (Whoever waits for good is stuck at a row, and the server shows who has it or stands before: no cycle is missed.)
+std::vector<InTheWay> may_be_in_the_way(const Entry& waiter, std::span<const Entry> all, const View* view = nullptr);
+
+struct Cycle {
+  bool surely = false;                // otherwise it may be one
+  const Entry* victim = nullptr;      // the youngest wait of an owner that holds a lock
+  std::vector<const Entry*> members;  // waits, each for the next one's owner
+  std::vector<const Entry*> between;  // what is in the way of each
+  std::string text() const;
+  // The same cycle has the same key, and none of it is younger than it was when it was first seen.
+  std::string key() const;
+  std::chrono::microseconds age() const;
+};
+// A cycle that the waiter is part of: one that surely is, if there is one.
+std::optional<Cycle> find_cycle(const Entry& waiter, std::span<const Entry> all, const View* view = nullptr);
 
 }  // namespace hierlock::mysql

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "mysql/views.h"
+
 namespace hierlock::mysql {
 namespace {
 
@@ -87,6 +89,122 @@ TEST(Who, a_chain_is_no_cycle) {
       EXPECT_FALSE(find_cycle(one, all).has_value());
     }
   }
+}
+
+// Rows 1, 3, 4, 9 of one level, in the order in which they are locked.
+Node row(std::uint32_t bucket, Mode mode = Mode::X) { return node(0, bucket, mode, "r" + std::to_string(bucket)); }
+
+// What the server shows: session `waiter` waits for session `other`.
+View view_of(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& waits_for) {
+  View view;
+  view.seen = true;
+  for (const auto& [waiter, other] : waits_for) {
+    Locked held, wanted;
+    held.session = other;
+    wanted.session = waiter;
+    wanted.waits = true;
+    wanted.blocked_by = {view.locks.size()};
+    view.locks.push_back(held);
+    view.locks.push_back(wanted);
+  }
+  return view;
+}
+
+TEST(Who, a_younger_wait_may_have_passed_a_row_and_be_in_the_way_there) {  // B11
+  const std::vector<Entry> all = {entry(1, "a", holds, 9, {row(4)}), entry(2, "a", waits, 8, {row(1), row(3)}),
+                                  entry(3, "w", waits, 5, {row(3), row(4)})};
+  const auto cycle = find_cycle(all[1], all);
+  ASSERT_TRUE(cycle.has_value());
+  EXPECT_FALSE(cycle->surely) << "it may be stuck before";
+  EXPECT_EQ(cycle->victim->owner, "a") << "the younger one holds no lock";
+  EXPECT_EQ(cycle->age(), microseconds(5));
+
+  const View closed = view_of({{2, 3}, {3, 1}}), open = view_of({{2, 7}, {3, 1}});
+  EXPECT_TRUE(find_cycle(all[1], all, &closed)->surely);
+  EXPECT_EQ(find_cycle(all[1], all, &closed)->key(), cycle->key());
+  EXPECT_FALSE(find_cycle(all[1], all, &open).has_value()) << "it waits for somebody else";
+  for (const bool seen : {false, true}) {
+    View unknown = seen ? view_of({{2, 0}, {3, 1}}) : View{};
+    ASSERT_TRUE(find_cycle(all[1], all, &unknown).has_value());
+    EXPECT_FALSE(find_cycle(all[1], all, &unknown)->surely) << "the server does not tell whom it waits for";
+  }
+  View old = open;
+  old.note = "not made anew";
+  EXPECT_TRUE(find_cycle(all[1], all, &old).has_value());
+}
+
+TEST(Who, who_waits_for_a_holder_at_an_earlier_row_is_not_behind_others_at_a_later_one) {
+  const std::vector<Entry> all = {entry(1, "a", holds, 9, {row(4)}), entry(2, "a", waits, 8, {row(1), row(3)}),
+                                  entry(3, "w", waits, 5, {row(3), row(4)}), entry(4, "h", holds, 9, {row(1)})};
+  EXPECT_FALSE(find_cycle(all[1], all).has_value()) << "not before h releases";
+}
+
+TEST(Who, a_wait_that_is_stuck_at_an_earlier_row_is_in_nobodys_way_at_a_later_one) {
+  const std::vector<Entry> all = {entry(1, "a", holds, 9, {row(1)}), entry(2, "w", waits, 8, {row(1), row(9)}),
+                                  entry(3, "a", waits, 5, {row(9)})};
+  EXPECT_TRUE(may_be_in_the_way(all[2], all).empty());
+  EXPECT_FALSE(find_cycle(all[2], all).has_value());
+  // Nor if it is an extend.
+  const std::vector<Entry> extends = {all[0], all[1], entry(1, "a", waits, 5, {row(9)})};
+  EXPECT_FALSE(find_cycle(extends[2], extends).has_value());
+}
+
+TEST(Who, waits_for_the_same_rows_are_no_cycle_without_somebody_who_holds_a_lock) {
+  const std::vector<Entry> all = {entry(1, "a", waits, 9, {row(1), row(3), row(4)}),
+                                  entry(2, "b", waits, 8, {row(1), row(3), row(4)}),
+                                  entry(3, "c", waits, 7, {row(3), row(4)})};
+  for (const Entry& one : all) EXPECT_FALSE(find_cycle(one, all).has_value());
+}
+
+TEST(Who, who_waits_with_others_for_a_holder_does_not_wait_for_them) {
+  // b wants what a holds, but both wait for h first; who of them comes first there is not known.
+  const std::vector<Entry> all = {entry(1, "a", holds, 9, {row(9)}), entry(2, "h", holds, 9, {row(3)}),
+                                  entry(3, "a", waits, 5, {row(1, Mode::S), row(3)}),
+                                  entry(4, "b", waits, 4, {row(1, Mode::S), row(3), row(9)})};
+  EXPECT_FALSE(find_cycle(all[2], all).has_value());
+  EXPECT_FALSE(find_cycle(all[3], all).has_value());
+}
+
+TEST(Who, what_only_holders_are_in_the_way_of_is_surely_a_cycle_whatever_else_is_waited_for) {
+  const std::vector<Entry> all = {entry(1, "a", holds, 9, {row(1)}), entry(2, "b", holds, 9, {row(9)}),
+                                  entry(3, "a", waits, 5, {row(3), row(9)}), entry(4, "b", waits, 4, {row(1)}),
+                                  entry(5, "c", waits, 8, {row(3), row(4)})};
+  ASSERT_TRUE(find_cycle(all[3], all).has_value());
+  EXPECT_TRUE(find_cycle(all[3], all)->surely);
+  EXPECT_EQ(find_cycle(all[3], all)->victim, &all[3]);
+}
+
+TEST(Who, what_is_left_of_an_extend_may_be_held_or_not) {
+  const Node left = node(0, 3, Mode::X, std::string(left_of_extend) + "r3");
+  const std::vector<Entry> crosswise = {entry(1, "a", holds, 9, {row(1), left}), entry(2, "b", holds, 9, {row(9)}),
+                                        entry(3, "a", waits, 5, {row(9)}), entry(4, "b", waits, 4, {row(3)})};
+  ASSERT_TRUE(find_cycle(crosswise[3], crosswise).has_value());
+  EXPECT_FALSE(find_cycle(crosswise[3], crosswise)->surely);
+  const View view = view_of({{3, 2}, {4, 1}});
+  EXPECT_TRUE(find_cycle(crosswise[3], crosswise, &view)->surely);
+  // And it may have been passed.
+  const std::vector<Entry> passed = {entry(1, "c", holds, 9, {row(1), left}), entry(2, "a", holds, 9, {row(9)}),
+                                     entry(3, "a", waits, 5, {row(4)}),
+                                     entry(4, "b", waits, 4, {row(3), row(4), row(9)})};
+  EXPECT_TRUE(find_cycle(passed[2], passed).has_value());
+}
+
+TEST(Who, a_wait_in_the_queue_of_a_process_is_surely_behind_the_same_path_at_the_server) {
+  const std::vector<Entry> all = {entry(1, "p:1", holds, 9, {row(4)}), entry(2, "p:2", waits, 8, {row(3), row(4)}),
+                                  entry(1 | in_queue, "p:1", waits, 5, {row(3)})};
+  ASSERT_TRUE(find_cycle(all[2], all).has_value());
+  EXPECT_TRUE(find_cycle(all[2], all)->surely);
+  std::vector<Entry> shares_a_row = all;
+  shares_a_row[1].nodes[0].text = "another path";
+  EXPECT_FALSE(find_cycle(shares_a_row[2], shares_a_row).has_value());
+}
+
+TEST(Who, what_is_no_utf8_is_published_as_far_as_it_is) {
+  Entry one = entry(1, "a", holds, 0, {row(1)});
+  one.note = "caf\xe9!";
+  EXPECT_NE(publish("t", one).find("X'6361663f21'"), std::string::npos) << publish("t", one);
+  one.note.assign(254, 'x').append("\xc3\xa9");
+  EXPECT_NE(publish("t", one).find("7878' USING"), std::string::npos) << "not cut in a character";
 }
 
 TEST(Who, rows_that_cannot_be_read_are_left_out) {
