@@ -286,7 +286,7 @@ TEST_P(Loss, a_lock_that_nobody_could_look_after_is_not_given_and_leaves_nothing
     const rlim_t before = limit.rlim_cur;
     limit.rlim_cur = 0;
     if (setrlimit(RLIMIT_NPROC, &limit) != 0 || (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)) _exit(2);
-    const std::optional<Error> failed = error_of([&] {
+    try {
       Locker locker = hierlock::open(where);
       for (int i = 0; i < 3; ++i) {
         if (!fails_with(
@@ -296,8 +296,10 @@ TEST_P(Loss, a_lock_that_nobody_could_look_after_is_not_given_and_leaves_nothing
       limit.rlim_cur = before;
       if (setrlimit(RLIMIT_NPROC, &limit) != 0) _exit(2);
       if (!locker.acquire("u1", {.timeout = 5s}).held()) _exit(4);
-    });
-    _exit(failed ? 5 : 0);
+    } catch (...) {
+      _exit(5);
+    }
+    _exit(0);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -624,6 +626,30 @@ TEST_F(Silence, a_release_in_the_middle_of_an_unanswered_heartbeat_takes_a_secon
     relay.resume();
     EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locker.acquire("u1/a1/r1", {.timeout = 1s}); }); }))
         << "its connection was closed and is free";
+  });
+}
+
+TEST_F(Silence,
+       an_extend_in_the_middle_of_an_unanswered_heartbeat_ends_in_time_and_the_lock_is_what_it_was) {  // H2, B4
+  on_both([](Engine& engine) {
+    Relay relay(engine.server().host, engine.server().port);
+    Locker locker = engine.open(relay);
+    Lock lock = locker.acquire("u1/a1/r1");
+    relay.pause();
+    const auto begin = Clock::now();
+    EXPECT_TRUE(eventually([&] { return Clock::now() - begin > 4s; }));  // one is sent after 3 s
+    auto before = Clock::now();
+    EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { lock.extend("u2", {.timeout = 100ms}); }));
+    EXPECT_LT(Clock::now() - before, at_once);
+    std::stop_source stop;
+    stop.request_stop();
+    before = Clock::now();
+    EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { lock.extend("u2", {.cancel = stop.get_token()}); }));
+    EXPECT_LT(Clock::now() - before, at_once);
+    EXPECT_TRUE(lock.held());
+    relay.resume();
+    lock.extend("u2", {.timeout = 5s});
+    EXPECT_TRUE(lock.held());
   });
 }
 

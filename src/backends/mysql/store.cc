@@ -34,6 +34,8 @@ constexpr seconds connect_time{5};
 // How long somebody who does not want to wait waits for a server that says nothing. In an extend that costs the lock,
 // which is not certain any more by then.
 constexpr seconds longest_try{2}, longest_extending_try{8};
+constexpr std::chrono::milliseconds look_interval{50};
+constexpr Clock::time_point never = Clock::time_point::max();
 
 constexpr unsigned lock_wait_timeout = 1205, deadlock = 1213, query_interrupted = 1317, lock_no_wait = 3572,
                    duplicate_key = 1062;
@@ -624,7 +626,15 @@ bool Store::extend_rows(Held& held, const std::vector<plan::Row>& rows, const sp
                         AtServer& at_server) {
   refuse_own_row(held.owner, &held, request.plan);
   LockReply& reply = at_server.reply;
-  const std::unique_lock talking(held.talking);
+  std::unique_lock talking(held.talking, std::defer_lock);
+  // A heartbeat that is not answered has it, until the lock is lost. Nothing was asked yet, so nothing changes.
+  while (!talking.try_lock_until(std::min(Clock::now() + look_interval, request.deadline.value_or(never)))) {
+    if (!held.surely()) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
+    if (request.cancel != nullptr && request.cancel->stop_requested()) {
+      throw Error(ErrorKind::cancelled, "extending to " + spi::describe(request.plan.steps()) + " was cancelled");
+    }
+    if (request.deadline && Clock::now() >= *request.deadline) return false;
+  }
   bool to_the_end = false;  // a statement came there, though rows may have been missing
   const auto leave = [&] {
     at_server.broken = held.connection->broken();
