@@ -345,6 +345,17 @@ TEST_P(Lazy, a_race_for_the_first_use_of_many_rows_makes_each_once) {  // H11
   EXPECT_EQ(rows(), std::to_string(2 + 4 + 16));
 }
 
+TEST_P(Lazy, an_extend_to_a_missing_row_needs_a_second_connection) {  // H11
+  Locker locker = open("connections=1");
+  Lock lock = locker.acquire("u1");
+  EXPECT_TRUE(fails_with(
+      ErrorKind::exhausted, [&] { lock.extend("u2"); }, "connections="));
+  EXPECT_TRUE(lock.held());
+  open().acquire("u2").release();
+  lock.extend("u2");
+  EXPECT_TRUE(lock.held());
+}
+
 TEST_P(Lazy, lockers_that_open_at_once_make_one_table) {  // H11
   std::latch ready(8);
   std::vector<std::thread> threads;
