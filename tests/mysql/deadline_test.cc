@@ -6,6 +6,7 @@
 #include <random>
 
 #include "on_server.h"
+#include "relay.h"
 
 namespace hierlock::mysql_tests {
 namespace {
@@ -125,6 +126,69 @@ TEST_P(Deadline, what_is_granted_is_held_and_what_is_ended_leaves_nothing_howeve
   EXPECT_GT(granted, 0);
   EXPECT_GT(ended, 0);
   EXPECT_TRUE(eventually([&] { return locked().empty(); }, 5s));
+}
+
+TEST_P(Deadline, many_waits_at_a_server_that_falls_silent_end_together) {  // H2, B6
+  constexpr int many = 12;
+  constexpr auto timeout = 1500ms;
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  Locker holder = open("connections=40"), waiter = hierlock::open(url(behind, "tls=off&connections=40"));
+  std::vector<Lock> held;
+  for (int i = 0; i < many; ++i) held.push_back(holder.acquire("u" + std::to_string(i)));
+  std::vector<std::future<Clock::duration>> waits;
+  for (int i = 0; i < many; ++i) {
+    waits.push_back(std::async(std::launch::async, [&, i] {
+      const auto begin = Clock::now();
+      EXPECT_FALSE(waiter.try_acquire("u" + std::to_string(i), timeout));
+      return Clock::now() - begin;
+    }));
+  }
+  EXPECT_TRUE(eventually([&] { return how_many_wait() == many; }, 1s));
+  relay.pause();
+  for (auto& wait : waits) {
+    const auto took = wait.get();
+    EXPECT_GE(took, timeout);
+    EXPECT_LT(took, timeout + 4s) << took / 1ms << " ms";
+  }
+  relay.cut();
+}
+
+// The one who writes down who holds and waits has the side connection for seconds then.
+TEST_P(Deadline, a_timeout_is_kept_while_nobody_can_write_down_who_waits) {  // H2
+  Locker holder = open(), waiter = open();
+  const Lock held = holder.acquire("u1"), lasts = waiter.acquire("u2");
+  Plain maintenance(operator_server());
+  maintenance.ask("LOCK TABLES `" + table() + "_who` WRITE");
+  for (const auto begin = Clock::now(); Clock::now() - begin < 5s;) {
+    const auto asked = Clock::now();
+    EXPECT_FALSE(waiter.try_acquire("u1", 300ms));
+    const auto took = Clock::now() - asked;
+    EXPECT_LT(took, 800ms) << took / 1ms << " ms";
+  }
+  maintenance.ask("UNLOCK TABLES");
+}
+
+TEST_P(Deadline, an_extend_whose_wait_cannot_be_ended_without_its_session_says_that_the_lock_is_lost) {  // B4
+  const Server poor = make_user("ALL", server().database + ".*");
+  plain().ask("ALTER USER '" + poor.user + "'@'%' WITH MAX_USER_CONNECTIONS 1");
+  Locker holder = open(), waiter = hierlock::open(url(poor, "connections=1"));
+  const Lock held = holder.acquire("u1");
+  Lock lock = waiter.acquire("u2");
+  EXPECT_TRUE(fails_with(ErrorKind::lost, [&] { lock.extend("u1", {.timeout = 300ms}); }));
+  EXPECT_FALSE(lock.held());
+  lock.release();
+  std::stop_source stop;
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { lock = waiter.acquire("u2", {.timeout = 5s}); }); }));
+  auto asks = std::async(std::launch::async,
+                         [&] { return error_of([&] { lock.extend("u1", {.cancel = stop.get_token()}); }); });
+  EXPECT_TRUE(eventually([&] { return somebody_waits(); }));
+  stop.request_stop();
+  const std::optional<Error> error = asks.get();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::lost) << error->what();
+  EXPECT_FALSE(lock.held());
 }
 
 HIERLOCK_ON_BOTH_SERVERS(Deadline);
@@ -279,6 +343,17 @@ TEST_P(Lazy, a_race_for_the_first_use_of_one_row_makes_it_once) {  // H11
 TEST_P(Lazy, a_race_for_the_first_use_of_many_rows_makes_each_once) {  // H11
   race([](int t) { return "u" + std::to_string(t % 2) + "/a" + std::to_string(t % 4) + "/r" + std::to_string(t); });
   EXPECT_EQ(rows(), std::to_string(2 + 4 + 16));
+}
+
+TEST_P(Lazy, an_extend_to_a_missing_row_needs_a_second_connection) {  // H11
+  Locker locker = open("connections=1");
+  Lock lock = locker.acquire("u1");
+  EXPECT_TRUE(fails_with(
+      ErrorKind::exhausted, [&] { lock.extend("u2"); }, "connections="));
+  EXPECT_TRUE(lock.held());
+  open().acquire("u2").release();
+  lock.extend("u2");
+  EXPECT_TRUE(lock.held());
 }
 
 TEST_P(Lazy, lockers_that_open_at_once_make_one_table) {  // H11

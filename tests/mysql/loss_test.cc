@@ -1,6 +1,7 @@
 // Loss and death: what a holder is told when its session is gone, and what becomes of those who die (B3 to B6).
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -252,6 +253,60 @@ TEST_P(Loss, a_locker_whose_server_does_not_answer_is_destroyed_within_a_second)
   }
 }
 
+TEST_P(Loss, releases_take_a_second_at_most_while_nobody_can_write_down_who_holds) {  // B6
+  constexpr int many = 4;
+  Locker locker = open("publish_after=0");
+  std::vector<Lock> held;
+  for (int i = 0; i < many; ++i) held.push_back(locker.acquire("u" + std::to_string(i)));
+  Plain maintenance(operator_server());
+  maintenance.ask("LOCK TABLES `" + table() + "_who` WRITE");
+  std::vector<std::thread> threads;
+  for (Lock& lock : held) {
+    threads.emplace_back([&lock] {
+      const auto begin = Clock::now();
+      lock.release();
+      const auto took = Clock::now() - begin;
+      EXPECT_LT(took, released) << took / 1ms << " ms";
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  maintenance.ask("UNLOCK TABLES");
+  EXPECT_TRUE(eventually([&] { return plain().one("SELECT COUNT(*) FROM `" + table() + "_who`") == "0"; }))
+      << "it is done later";
+}
+
+// The limit is on the user, and root has none: hence another user.
+TEST_P(Loss, a_lock_that_nobody_could_look_after_is_not_given_and_leaves_nothing) {  // B4, H8
+  const std::string where = url("connections=1&tls=off");
+  open().acquire("u1").release();
+  const pid_t child = fork();
+  if (child == 0) {
+    rlimit limit{};
+    getrlimit(RLIMIT_NPROC, &limit);
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = 0;
+    if (setrlimit(RLIMIT_NPROC, &limit) != 0 || (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)) _exit(2);
+    try {
+      Locker locker = hierlock::open(where);
+      for (int i = 0; i < 3; ++i) {
+        if (!fails_with(
+                ErrorKind::exhausted, [&] { (void)locker.acquire("u1"); }, "thread"))
+          _exit(3);
+      }
+      limit.rlim_cur = before;
+      if (setrlimit(RLIMIT_NPROC, &limit) != 0) _exit(2);
+      if (!locker.acquire("u1", {.timeout = 5s}).held()) _exit(4);
+    } catch (...) {
+      _exit(5);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 HIERLOCK_ON_BOTH_SERVERS(Loss);
 
 // --- a server of the test's own --------------------------------------------------------------------------
@@ -422,10 +477,10 @@ class Engine {
   const Server& server() const { return server_; }
   const std::string& table() const { return table_; }
   Locker open() const { return hierlock::open(server_.url("provision=lazy&table=" + table_)); }
-  Locker open(const Relay& relay) const {
+  Locker open(const Relay& relay, const std::string& more = "") const {
     Server behind = server_;
     behind.port = relay.port();
-    return hierlock::open(behind.url("provision=lazy&tls=off&table=" + table_));
+    return hierlock::open(behind.url("provision=lazy&tls=off&table=" + table_ + (more.empty() ? "" : "&" + more)));
   }
   bool somebody_waits() {
     return plain_.one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table_ +
@@ -534,6 +589,27 @@ TEST_F(Silence, a_lock_is_kept_while_nobody_can_write_down_who_holds_and_waits) 
   });
 }
 
+TEST_F(Silence, a_lock_is_kept_beside_many_idle_connections_to_a_server_far_away) {  // B4
+  on_both([](Engine& engine) {
+    constexpr int many = 60;
+    Relay relay(engine.server().host, engine.server().port);
+    Locker locker = engine.open(relay, "connections=" + std::to_string(many + 1));
+    std::vector<Lock> burst;
+    for (int i = 0; i < many; ++i) burst.push_back(locker.acquire("b" + std::to_string(i)));
+    Lock lock = locker.acquire("u1");
+    const Told told(lock);
+    relay.delay(100ms);
+    std::vector<std::thread> threads;
+    for (Lock& other : burst) threads.emplace_back([&other] { other.release(); });
+    for (std::thread& thread : threads) thread.join();
+    const auto begin = Clock::now();
+    EXPECT_TRUE(eventually([&] { return Clock::now() - begin > 18s || !lock.held(); }, 25s));
+    EXPECT_TRUE(lock.held()) << (Clock::now() - begin) / 1ms << " ms";
+    EXPECT_FALSE(told.moment().come());
+    EXPECT_GE(relay.open(), std::size_t{many}) << "and they are kept, too";
+  });
+}
+
 TEST_F(Silence, a_release_in_the_middle_of_an_unanswered_heartbeat_takes_a_second_at_most) {  // B6
   on_both([](Engine& engine) {
     Relay relay(engine.server().host, engine.server().port);
@@ -550,6 +626,30 @@ TEST_F(Silence, a_release_in_the_middle_of_an_unanswered_heartbeat_takes_a_secon
     relay.resume();
     EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locker.acquire("u1/a1/r1", {.timeout = 1s}); }); }))
         << "its connection was closed and is free";
+  });
+}
+
+TEST_F(Silence,
+       an_extend_in_the_middle_of_an_unanswered_heartbeat_ends_in_time_and_the_lock_is_what_it_was) {  // H2, B4
+  on_both([](Engine& engine) {
+    Relay relay(engine.server().host, engine.server().port);
+    Locker locker = engine.open(relay);
+    Lock lock = locker.acquire("u1/a1/r1");
+    relay.pause();
+    const auto begin = Clock::now();
+    EXPECT_TRUE(eventually([&] { return Clock::now() - begin > 4s; }));  // one is sent after 3 s
+    auto before = Clock::now();
+    EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { lock.extend("u2", {.timeout = 100ms}); }));
+    EXPECT_LT(Clock::now() - before, at_once);
+    std::stop_source stop;
+    stop.request_stop();
+    before = Clock::now();
+    EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { lock.extend("u2", {.cancel = stop.get_token()}); }));
+    EXPECT_LT(Clock::now() - before, at_once);
+    EXPECT_TRUE(lock.held());
+    relay.resume();
+    lock.extend("u2", {.timeout = 5s});
+    EXPECT_TRUE(lock.held());
   });
 }
 

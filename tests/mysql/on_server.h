@@ -94,11 +94,12 @@ class OnServer : public testing::TestWithParam<std::string> {
     return user;
   }
   std::map<std::pair<int, long>, char> locked() { return locked_rows(plain(), table_); }
-  // How many of the sessions that wait for a row of this table.
-  bool somebody_waits() {
-    return plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table_ +
-                       "%' AND INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND COMMAND='Execute'") != "0";
+  // How many sessions wait for a row of this table.
+  int how_many_wait() {
+    return std::stoi(plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table_ +
+                                 "%' AND INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND COMMAND='Execute'"));
   }
+  bool somebody_waits() { return how_many_wait() != 0; }
 
  private:
   static std::string name_of_a_table() {

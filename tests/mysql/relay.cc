@@ -97,6 +97,8 @@ void Relay::resume() {
   wake();
 }
 
+void Relay::delay(std::chrono::milliseconds each_way) { delay_ = each_way; }
+
 void Relay::cut() {
   cut_ = true;
   wake();
@@ -162,7 +164,21 @@ bool Relay::pass_on(Pair& pair, bool from_client) {
   if (from_client) read_commands(pair, data.data(), data.size());
   // A greeting is shorter than a segment, so it comes in one piece.
   if (!from_client && !std::exchange(pair.greeted, true) && tls_ == Tls::hidden) hide_tls(data);
+  if (const std::chrono::milliseconds delay = delay_; delay.count() != 0) {
+    on_its_way_.push_back({std::chrono::steady_clock::now() + delay, pair.number, from_client, std::move(data)});
+    return true;
+  }
   return send_all(from_client ? pair.server : pair.client, data.data(), data.size());
+}
+
+void Relay::deliver() {
+  for (; !on_its_way_.empty() && on_its_way_.front().due <= std::chrono::steady_clock::now(); on_its_way_.pop_front()) {
+    const OnItsWay& next = on_its_way_.front();
+    for (const auto& pair : pairs_) {
+      if (pair->number != next.pair) continue;
+      send_all(next.from_client ? pair->server : pair->client, next.data.data(), next.data.size());
+    }
+  }
 }
 
 void Relay::run() {
@@ -175,7 +191,8 @@ void Relay::run() {
         fds.push_back({pair->server, POLLIN, 0});
       }
     }
-    poll(fds.data(), fds.size(), 100);
+    poll(fds.data(), fds.size(), on_its_way_.empty() ? 100 : 1);
+    deliver();
     std::uint64_t woken = 0;
     [[maybe_unused]] const ssize_t read_size = read(wake_, &woken, sizeof woken);
     std::vector<Pair*> ended;

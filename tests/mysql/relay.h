@@ -1,10 +1,12 @@
 // Relay: stands between a client and a server and sees what is said. It counts the commands of the MySQL protocol,
-// falls silent, cuts, or pretends that the server has no TLS.
+// falls silent, is far away, cuts, or pretends that the server has no TLS.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,7 +29,8 @@ class Relay {
 
   void pause();   // nothing is passed on any more, in either direction; connections are accepted and stay silent
   void resume();  // what came meanwhile is passed on
-  void cut();     // closes every connection, on both sides; new ones are served
+  void delay(std::chrono::milliseconds each_way);  // what is said from now on arrives so much later
+  void cut();                                      // closes every connection, on both sides; new ones are served
 
   // What a client asked for, in order. (Of a connection with TLS nothing can be said.)
   struct Command {
@@ -46,6 +49,7 @@ class Relay {
   void accept_one();
   // False: this connection has ended.
   bool pass_on(Pair& pair, bool from_client);
+  void deliver();  // what is due
   void read_commands(Pair& pair, const std::uint8_t* data, std::size_t size);
   void wake() const;
 
@@ -55,11 +59,19 @@ class Relay {
   int listener_ = -1, wake_ = -1;
   unsigned own_port_ = 0;
   std::atomic<bool> paused_{false}, cut_{false}, end_{false};
+  std::atomic<std::chrono::milliseconds> delay_{std::chrono::milliseconds(0)};
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<Command> commands_;
   std::size_t made_ = 0, open_ = 0;
 
+  struct OnItsWay {
+    std::chrono::steady_clock::time_point due;
+    std::size_t pair;  // its number
+    bool from_client;
+    std::vector<std::uint8_t> data;
+  };
+  std::deque<OnItsWay> on_its_way_;           // of thread_, the next first
   std::vector<std::unique_ptr<Pair>> pairs_;  // of thread_
   std::thread thread_;
 };

@@ -56,10 +56,11 @@ class Ending {
 // Until a moment, then give up.
 class Until final : public Vigil {
  public:
-  explicit Until(Clock::time_point end) : end_(end) {}
+  explicit Until(Clock::time_point end, const Ending* ending = nullptr) : end_(end), ending_(ending) {}
   explicit Until(Clock::duration time, const Ending* ending = nullptr) : end_(Clock::now() + time), ending_(ending) {}
+  Clock::time_point end() const noexcept { return ending_ != nullptr ? std::min(end_, ending_->get()) : end_; }
   std::optional<Clock::duration> next() override {
-    const Clock::duration left = (ending_ != nullptr ? std::min(end_, ending_->get()) : end_) - Clock::now();
+    const Clock::duration left = end() - Clock::now();
     if (left <= Clock::duration::zero()) return std::nullopt;
     return ending_ != nullptr ? std::min<Clock::duration>(left, look_at_ending) : left;
   }

@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds longest_connect{5}, side_connect{1};
+constexpr seconds longest_connect{5};
 constexpr milliseconds longest_wait{50};
 // Even if the deadline is nearer: a connection that is given up half-way would be begun anew each time.
 constexpr milliseconds shortest_connect{500};
@@ -18,6 +18,9 @@ constexpr milliseconds shortest_connect{500};
 // Looking whether the server has closed it costs a system call. Whoever is given one that it just has closed finds out
 // from the answer, and asks on another.
 constexpr milliseconds usually_alive{50};
+
+// Many waits that end at the same time share the side connection, as long as it answers.
+constexpr milliseconds usually_free{50};
 
 Clock::duration time_to_connect(const spi::Request& request) {
   if (!request.deadline) return longest_connect;
@@ -158,21 +161,28 @@ void Pool::drop_idle() noexcept {
   freed_.notify_all();
 }
 
-bool Pool::on_the_side(const std::function<bool(Connection&)>& use, Vigil* vigil) noexcept {
-  const std::lock_guard guard(side_mutex_);
-  for (int tries = 0; tries < 2; ++tries) {
+bool Pool::on(Side& side, Clock::time_point free_by, const Use& use, Until& until) noexcept {
+  std::unique_lock guard(side.mutex, std::defer_lock);
+  if (!guard.try_lock_until(free_by)) return false;
+  for (int tries = 0; tries < 2 && until.next(); ++tries) {
     try {
-      if (side_ == nullptr || side_->broken() || side_->hung_up()) {
-        Until soon(side_connect);
-        side_ = connect(vigil != nullptr ? *vigil : soon);
+      if (side.connection == nullptr || side.connection->broken() || side.connection->hung_up()) {
+        side.connection = connect(until);
       }
-      if (use(*side_)) return true;
-      side_.reset();
+      if (use(*side.connection)) return true;
     } catch (...) {  // not to be had
-      side_.reset();
     }
+    side.connection.reset();
   }
   return false;
+}
+
+bool Pool::on_the_side(const Use& use, Until& until) noexcept { return on(side_, until.end(), use, until); }
+
+bool Pool::urgently_on_the_side(const Use& use, Until& until) noexcept {
+  const Clock::time_point soon = std::min(until.end(), Clock::now() + usually_free);
+  // The last, where the account may have no more connections.
+  return on(side_, soon, use, until) || on(urgent_, until.end(), use, until) || on_the_side(use, until);
 }
 
 }  // namespace hierlock::mysql

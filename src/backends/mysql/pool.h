@@ -12,6 +12,7 @@
 #include <hierlock/spi/backend.h>
 
 #include "mysql/connection.h"
+#include "mysql/timed_mutex.h"
 
 namespace hierlock::mysql {
 
@@ -64,9 +65,12 @@ class Pool {
   void put_idle(Idle idle) noexcept;
   void drop_idle() noexcept;  // one that take_quiet() gave is closed
 
-  // For what is not a lock (KILL): a connection of its own, made when it is first needed. `use` gets it alone. `vigil`,
-  // if there is one, is for connecting, too.
-  bool on_the_side(const std::function<bool(Connection&)>& use, Vigil* vigil = nullptr) noexcept;
+  // For what is not a lock: a connection of its own, made when it is first needed. `use` gets it alone. Waiting for
+  // that, and connecting, end as `until` says, too: whoever has it may be talking to a server that does not answer.
+  using Use = std::function<bool(Connection&)>;
+  bool on_the_side(const Use& use, Until& until) noexcept;
+  // The same for what is urgent (KILL): if that one is busy, on another.
+  bool urgently_on_the_side(const Use& use, Until& until) noexcept;
 
  private:
   std::unique_ptr<Connection> connect(Vigil& vigil);
@@ -85,8 +89,12 @@ class Pool {
   bool distrusted_ = false;                   // no connection was made to it since
   Clock::time_point used_{};
 
-  std::mutex side_mutex_;
-  std::unique_ptr<Connection> side_;
+  struct Side {
+    TimedMutex mutex;
+    std::unique_ptr<Connection> connection;  // guarded by it
+  };
+  bool on(Side& side, Clock::time_point free_by, const Use& use, Until& until) noexcept;
+  Side side_, urgent_;
 };
 
 }  // namespace hierlock::mysql

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <ctime>
 #include <memory>
@@ -21,6 +20,7 @@
 #include <hierlock/spi/backend.h>
 
 #include "mysql/connection.h"
+#include "mysql/timed_mutex.h"
 #include "mysql/who.h"
 
 namespace hierlock::mysql {
@@ -34,37 +34,6 @@ inline std::int64_t now_with_suspend() noexcept {
   clock_gettime(CLOCK_BOOTTIME, &time);
   return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
-
-// A timed mutex that the thread sanitizer of gcc 12 understands: it does not know pthread_mutex_clocklock, which
-// std::timed_mutex uses.
-class TimedMutex {
- public:
-  void lock() {
-    std::unique_lock guard(mutex_);
-    freed_.wait(guard, [this] { return !taken_; });
-    taken_ = true;
-  }
-  bool try_lock() {
-    const std::lock_guard guard(mutex_);
-    return !std::exchange(taken_, true);
-  }
-  bool try_lock_until(Clock::time_point end) {
-    std::unique_lock guard(mutex_);
-    if (!freed_.wait_until(guard, end, [this] { return !taken_; })) return false;
-    taken_ = true;
-    return true;
-  }
-  void unlock() {
-    const std::lock_guard guard(mutex_);
-    taken_ = false;
-    freed_.notify_one();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable freed_;
-  bool taken_ = false;
-};
 
 // A lock that is held: in the local queue, and at the server.
 struct Held {

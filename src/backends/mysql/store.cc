@@ -34,9 +34,23 @@ constexpr seconds connect_time{5};
 // How long somebody who does not want to wait waits for a server that says nothing. In an extend that costs the lock,
 // which is not certain any more by then.
 constexpr seconds longest_try{2}, longest_extending_try{8};
+constexpr std::chrono::milliseconds look_interval{50};
+constexpr Clock::time_point never = Clock::time_point::max();
 
 constexpr unsigned lock_wait_timeout = 1205, deadlock = 1213, query_interrupted = 1317, lock_no_wait = 3572,
                    duplicate_key = 1062;
+
+// Of an extend: what it leaves the lock as it was, as lock.h says.
+bool keeps_the_lock(ErrorKind kind) {
+  return kind == ErrorKind::timeout || kind == ErrorKind::busy || kind == ErrorKind::cancelled ||
+         kind == ErrorKind::exhausted || kind == ErrorKind::invalid_argument;
+}
+
+// A session that was given up is closed, and its locks with it.
+Error given_up(const std::string& why) {
+  return {ErrorKind::lost, "the lock was lost while it was extended: " + why +
+                               ", and the wait at the server could not be ended without its session"};
+}
 
 // The default owner of a thread, as the pool counts; apart from the numbers of Owners.
 std::uint64_t this_thread_number() {
@@ -124,8 +138,7 @@ class QueueWait final : public spi::WaitObserver {
       if (pending_ == nullptr && (pending_ = make_(stop_)) != nullptr) {
         pending_->owner_name = waiting.owner();
         sessions_.add(pending_);
-        watch_.start();
-        watch_.changed();
+        watch_.changed(request_.deadline);
       }
     } catch (...) {  // no memory: the next time
     }
@@ -182,6 +195,7 @@ class Store final : public spi::Backend {
     spi::Request asked = request;
     asked.observer = &teller;
     const std::uint64_t owner = owner_of(request.owner);
+    watch_.start();  // before there is anything to give back
     for (;;) {
       const std::optional<spi::Grant> local = queue_for(
           owner, nullptr, asked, teller, [&](const spi::Request& r, QueueWait*) { return queue_->acquire(r); });
@@ -193,7 +207,6 @@ class Store final : public spi::Backend {
           held->nodes.keep(request.plan, recorded_.buckets);
           grants_.fetch_add(1, std::memory_order_relaxed);
           const std::int64_t fence = held->fence;
-          watch_.start();
           const spi::Grant grant{sessions_.add(std::move(held)), fence};
           watch_.changed();
           return grant;
@@ -410,8 +423,7 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
     pending->nodes = nodes_of(request.plan, recorded_.buckets);
     sessions_.add(pending);
     registered.reset(pending.get());
-    watch_.start();
-    watch_.changed();
+    watch_.changed(request.deadline);
     return pending.get();
   };
   LockVigil vigil(pool_, connection, request, teller, waiting,
@@ -515,7 +527,7 @@ std::int64_t Store::fence_of(const LockReply& reply, const Connection& connectio
   if (!fences_.minted(number)) {
     Until soon(connect_time);
     const bool raised = pool_.on_the_side(
-        [&](Connection& side) { return side.identity() == connection.identity() && fences_.raise(side, soon); }, &soon);
+        [&](Connection& side) { return side.identity() == connection.identity() && fences_.raise(side, soon); }, soon);
     if (!raised) {
       throw Error(ErrorKind::unavailable, "the lock was given back: the fence floor in " +
                                               options_.layout.settings_table() +
@@ -578,7 +590,10 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
         },
         &at_server.asked);
   } catch (const Error& error) {
-    if (at_server.broken) watch_.declare_lost(*held);
+    if (at_server.broken) {
+      watch_.declare_lost(*held);
+      if (keeps_the_lock(error.kind())) throw given_up(error.what());
+    }
     if (error.kind() != ErrorKind::deadlock) throw;
     // Whoever found it, all of the lock goes (Lock::extend). What the local queue or the server has released already is
     // released once more, which is harmless.
@@ -586,7 +601,10 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
     if (!at_server.asked) throw;
     throw Error(error.kind(), std::string(error.what()) + ". The whole lock was released", error.native_code());
   }
-  if (at_server.broken) watch_.declare_lost(*held);  // a session that was given up is closed, and its locks with it
+  if (at_server.broken) {
+    watch_.declare_lost(*held);
+    if (!local) throw given_up("the time is up");
+  }
   if (!local) return std::nullopt;
   grants_.fetch_add(1, std::memory_order_relaxed);
   {
@@ -608,7 +626,15 @@ bool Store::extend_rows(Held& held, const std::vector<plan::Row>& rows, const sp
                         AtServer& at_server) {
   refuse_own_row(held.owner, &held, request.plan);
   LockReply& reply = at_server.reply;
-  const std::unique_lock talking(held.talking);
+  std::unique_lock talking(held.talking, std::defer_lock);
+  // A heartbeat that is not answered has it, until the lock is lost. Nothing was asked yet, so nothing changes.
+  while (!talking.try_lock_until(std::min(Clock::now() + look_interval, request.deadline.value_or(never)))) {
+    if (!held.surely()) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
+    if (request.cancel != nullptr && request.cancel->stop_requested()) {
+      throw Error(ErrorKind::cancelled, "extending to " + spi::describe(request.plan.steps()) + " was cancelled");
+    }
+    if (request.deadline && Clock::now() >= *request.deadline) return false;
+  }
   bool to_the_end = false;  // a statement came there, though rows may have been missing
   const auto leave = [&] {
     at_server.broken = held.connection->broken();
@@ -710,7 +736,7 @@ void Store::release(const spi::Grant& grant) noexcept {
   if (held->local.id != 0) queue_->release(held->local);
   try {
     // A server that does not answer is left to the watch: there is no time for it here (B6).
-    answered ? watch_.changed() : watch_.wake();
+    answered ? watch_.changed(end) : watch_.wake();
   } catch (...) {  // no memory: it is written down later
   }
 }

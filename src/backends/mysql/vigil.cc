@@ -52,15 +52,15 @@ LockVigil::~LockVigil() {
 }
 
 bool LockVigil::interrupt() {
+  Until limit(*end_by_);  // also for those who had to stand behind others at a server that is silent
   bool unanswered = false;
-  const bool killed = pool_.on_the_side([&](Connection& side) {
+  const auto kill = [&](Connection& side) {
     if (side.identity() != connection_.identity()) return false;  // another server has other sessions by that number
-    Until soon(std::chrono::seconds(1));
-    const Reply reply = side.query("KILL QUERY " + std::to_string(connection_.id()), soon);
-    if (!soon.next()) unanswered = true;  // it may still come to be, and hit a later statement
+    const Reply reply = side.query("KILL QUERY " + std::to_string(connection_.id()), limit);
+    if (!limit.next()) unanswered = true;  // it may still come to be, and hit a later statement
     return reply.well() || reply.code == no_such_thread;
-  });
-  return killed && !unanswered;
+  };
+  return pool_.urgently_on_the_side(kill, limit) && !unanswered;
 }
 
 std::optional<Clock::duration> LockVigil::next() {

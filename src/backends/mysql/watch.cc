@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <system_error>
 #include <utility>
 
 namespace hierlock::mysql {
@@ -73,7 +74,12 @@ Watch::~Watch() {
 
 void Watch::start() {
   const std::lock_guard guard(starting_);
-  if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& end) { run(end); });
+  if (thread_.joinable()) return;
+  try {
+    thread_ = std::jthread([this](const std::stop_token& end) { run(end); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::exhausted, std::string("no thread can be made to look after locks: ") + error.what());
+  }
 }
 
 void Watch::wake() noexcept {
@@ -91,8 +97,8 @@ void Watch::run(const std::stop_token& end) {
     end_heartbeats();
     tend_idle();
     if (Clock::now() < side_again) continue;
-    for (const auto step : {&Watch::keep_the_book, &Watch::clear_old, &Watch::look_for_cycles, &Watch::raise_floor,
-                            &Watch::look_at_server}) {
+    for (const auto step : {&Watch::keep_the_book_in_turn, &Watch::clear_old, &Watch::look_for_cycles,
+                            &Watch::raise_floor, &Watch::look_at_server}) {
       (this->*step)();
       if (!side_failed_.exchange(false)) continue;
       side_again = Clock::now() + side_pause;
@@ -102,7 +108,7 @@ void Watch::run(const std::stop_token& end) {
   for (Heartbeat& beat : beating_) beat.of->connection->give_up();
   beating_.clear();
   const std::lock_guard guard(book_);
-  if (!written_.empty()) write({forget(options_.layout.who_table(), written_)});
+  if (!written_.empty()) write({forget(options_.layout.who_table(), written_)}, Clock::now() + side_time);
 }
 
 // --- what is held -----------------------------------------------------------------------------------------
@@ -171,16 +177,20 @@ void Watch::end_heartbeats() {
   });
 }
 
-// Connections of nobody are kept for a while, and the server must not find them silent meanwhile.
+// Connections of nobody are kept for a while, and the server must not find them silent meanwhile. All are asked before
+// the first is listened to, and have one time limit together: heartbeats wait for this.
 void Watch::tend_idle() {
-  bool answers = true;
-  for (Pool::Idle& idle : pool_.take_quiet(std::chrono::duration_cast<Clock::duration>(heartbeat_after))) {
-    const Clock::time_point now = Clock::now();
-    if (answers && now - idle.used < idle_kept) {
-      Until soon(milliseconds(500));
-      const Reply reply = idle.connection->query(fit_for_locks, soon);
-      answers = reply.well();
-      if (answers && is_off(reply.rows.at(0).at(0))) {
+  std::vector<Pool::Idle> quiet = pool_.take_quiet(std::chrono::duration_cast<Clock::duration>(heartbeat_after));
+  const Clock::time_point now = Clock::now();
+  const auto kept = [&](const Pool::Idle& idle) { return now - idle.used < idle_kept; };
+  for (Pool::Idle& idle : quiet) {
+    if (kept(idle)) idle.connection->begin(fit_for_locks);
+  }
+  Until soon(milliseconds(500));
+  for (Pool::Idle& idle : quiet) {
+    if (kept(idle)) {
+      const Reply reply = idle.connection->end(soon);
+      if (reply.well() && is_off(reply.rows.at(0).at(0))) {
         idle.spoken = now;
         pool_.put_idle(std::move(idle));
         continue;
@@ -216,32 +226,36 @@ void Watch::look_at_server() {
 
 // --- who holds and waits ----------------------------------------------------------------------------------
 
-bool Watch::aside(const std::function<bool(Connection&, Vigil&)>& use) {
-  Until soon(side_time, &ending_);
-  const bool done = pool_.on_the_side([&](Connection& side) { return use(side, soon); }, &soon);
+bool Watch::aside(const std::function<bool(Connection&, Vigil&)>& use) { return aside(use, Clock::now() + side_time); }
+
+bool Watch::aside(const std::function<bool(Connection&, Vigil&)>& use, Clock::time_point end) {
+  Until soon(end, &ending_);
+  const bool done = pool_.on_the_side([&](Connection& side) { return use(side, soon); }, soon);
   if (!done) side_failed_ = true;
   return done;
 }
 
-bool Watch::write(const std::vector<std::string>& statements) {
+bool Watch::write(const std::vector<std::string>& statements, Clock::time_point end) {
   bool done = false;
-  aside([&](Connection& side, Vigil& soon) {
-    // No table, no right to write there, …: locks do not depend on it. What cannot be written leaves the rest as it
-    // is; but where two fail, one after the other, more will.
-    bool all = true, failed = false;
-    for (const std::string& sql : statements) {
-      const Reply reply = side.query(sql, soon);
-      if (!reply.well() && (failed || reply.code == all_rolled_back || side.broken())) {
-        side.query("ROLLBACK", soon);
-        return !side.broken();
-      }
-      failed = !reply.well();
-      all = all && !failed;
-    }
-    const bool committed = side.query("COMMIT", soon).well();
-    done = all && committed;
-    return committed;
-  });
+  aside(
+      [&](Connection& side, Vigil& soon) {
+        // No table, no right to write there, …: locks do not depend on it. What cannot be written leaves the rest as it
+        // is; but where two fail, one after the other, more will.
+        bool all = true, failed = false;
+        for (const std::string& sql : statements) {
+          const Reply reply = side.query(sql, soon);
+          if (!reply.well() && (failed || reply.code == all_rolled_back || side.broken())) {
+            side.query("ROLLBACK", soon);
+            return !side.broken();
+          }
+          failed = !reply.well();
+          all = all && !failed;
+        }
+        const bool committed = side.query("COMMIT", soon).well();
+        done = all && committed;
+        return committed;
+      },
+      end);
   return done;
 }
 
@@ -303,8 +317,17 @@ std::vector<Entry> Watch::published() {
   return entries;
 }
 
-void Watch::keep_the_book() {
-  const std::lock_guard guard(book_);
+void Watch::changed(std::optional<Clock::time_point> end) {
+  if (options_.publish_after != options_.publish_after.zero()) return;
+  const Clock::time_point usual = Clock::now() + side_time;
+  keep_the_book(end ? std::min(*end, usual) : usual);
+}
+
+void Watch::keep_the_book_in_turn() { keep_the_book(Clock::now() + side_time); }
+
+void Watch::keep_the_book(Clock::time_point end) {
+  std::unique_lock guard(book_, std::defer_lock);
+  if (!guard.try_lock_until(end)) return wake();
   const Clock::time_point now = Clock::now();
   const auto old = [&](const auto& one) { return now - one->since >= options_.publish_after; };
   const auto held = sessions_.all_held();
@@ -341,7 +364,7 @@ void Watch::keep_the_book() {
     said_alive_ = now;
     statements.push_back(still_alive(table, ids));
   }
-  if (statements.empty() || write(statements)) {
+  if (statements.empty() || write(statements, end)) {
     for (const std::uint64_t id : over) known_.erase(id);
     written_ = std::move(ids);
   } else {

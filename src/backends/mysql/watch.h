@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,17 +28,16 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   void declare_lost(Held& held);
-  void start();          // on first use; again is harmless
+  void start();          // on first use; again is harmless. Throws Error
   void wake() noexcept;  // something changed that others should know soon
 
   // Writes down what has lasted long enough, and with a wait all that its owner holds. Every member of a cycle waits
   // and holds, be it here in the local queue or at the server, so the table then has every cycle. Takes out what is
   // over.
-  void keep_the_book();
-  // The same, at once, where everything is to be written down at once (?publish_after=0).
-  void changed() {
-    if (options_.publish_after == options_.publish_after.zero()) keep_the_book();
-  }
+  void keep_the_book(Clock::time_point end);
+  // The same, at once, where everything is to be written down at once (?publish_after=0); as far as there is time,
+  // and the rest is left to the thread.
+  void changed(std::optional<Clock::time_point> end = std::nullopt);
 
   // What this process has, without or with those who wait in the local queue; and what others have published, as far as
   // it can be read.
@@ -56,6 +56,7 @@ class Watch {
   using AllHeld = std::vector<std::shared_ptr<Held>>;
 
   void run(const std::stop_token& end);
+  void keep_the_book_in_turn();
   void listen(const AllHeld& all);
   void begin_heartbeats(const AllHeld& all);
   void end_heartbeats();
@@ -65,8 +66,9 @@ class Watch {
   void look_for_cycles();
   View waits_at_server();
   void raise_floor();
-  bool write(const std::vector<std::string>& statements);
+  bool write(const std::vector<std::string>& statements, Clock::time_point end);
   bool aside(const std::function<bool(Connection&, Vigil&)>& use);
+  bool aside(const std::function<bool(Connection&, Vigil&)>& use, Clock::time_point end);
 
   const Options& options_;
   Sessions& sessions_;
@@ -78,7 +80,7 @@ class Watch {
   int wake_;
 
   std::vector<Heartbeat> beating_;
-  std::mutex book_;                             // guards the next two
+  TimedMutex book_;                             // guards the next two
   std::vector<std::uint64_t> written_;          // what is in the table
   std::map<std::uint64_t, std::string> known_;  // and what as
   Clock::time_point said_alive_{}, looked_for_old_{}, looked_for_cycles_{}, ask_server_again_{},
