@@ -21,8 +21,8 @@ namespace {
 
 using engine::Engine;
 
-// Under sanitizers, which are slow, not every store, beginning anywhere. That for threads sees one process at a time, and
-// what is tried here is what another one leaves behind.
+// Under sanitizers, which are slow, not every store, beginning anywhere. That for threads sees one process at a time,
+// and what is tried here is what another one leaves behind.
 #if defined(__SANITIZE_THREAD__)
 constexpr long stride = 29;
 #elif defined(__SANITIZE_ADDRESS__)

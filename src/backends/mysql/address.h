@@ -38,7 +38,7 @@ struct Options {
   Address address;
   Layout layout;
   std::size_t connections = 16;                   // at most so many at once, for locks
-  bool views = true;  // snapshots ask the server's own views, too (views.h)
+  bool views = true;                              // snapshots ask the server's own views, too (views.h)
   std::chrono::milliseconds publish_after{1000};  // what lasts longer is told to other processes (who.h)
   std::string url;                                // without the password
 };

@@ -97,8 +97,8 @@ Snapshot Looker::snapshot(std::uint32_t buckets) {
     const auto party = parties.find(one->local.id);
     for (const Node& node : one->nodes.read()) {
       if (party == parties.end() || !node.text.starts_with(left_of_extend)) continue;
-      result.holders.push_back({party->second, node.text, node.row.mode, false, one->local.id, one->fence,
-                                Clock::now() - one->since});
+      result.holders.push_back(
+          {party->second, node.text, node.row.mode, false, one->local.id, one->fence, Clock::now() - one->since});
     }
   }
 
