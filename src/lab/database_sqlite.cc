@@ -4,7 +4,6 @@
 // waits when its handler was asked and its statement has not ended; whoever has the lock it needs is known by the
 // transactions of the other sessions, as SQLite itself tells them (sqlite3_txn_state).
 #include <fcntl.h>
-#include <signal.h>
 #include <sqlite3.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "lab/engines.h"
+#include "lab/leftovers.h"
 
 namespace hierlock::lab {
 
@@ -297,18 +297,8 @@ class SqliteDatabase final : public Database {
   }
 
   static fs::path make_folder() {
-    // Those of processes that were killed go.
-    std::error_code error;
     const std::string begin = room + ".";
-    for (fs::directory_iterator it(fs::temp_directory_path(), error), end; !error && it != end; it.increment(error)) {
-      const std::string left = it->path().filename().string();
-      if (!left.starts_with(begin)) continue;
-      const long process = std::strtol(left.c_str() + begin.size(), nullptr, 10);
-      std::error_code ignored;
-      if (process > 0 && kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) {
-        fs::remove_all(it->path(), ignored);
-      }
-    }
+    remove_leftovers(fs::temp_directory_path(), begin);
     std::string name = (fs::temp_directory_path() / (begin + std::to_string(getpid()) + ".XXXXXX")).string();
     if (mkdtemp(name.data()) == nullptr) {
       throw Error(ErrorKind::unavailable, "cannot make a folder beside " + name + ": " + std::strerror(errno), errno);

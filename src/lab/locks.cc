@@ -1,16 +1,15 @@
 #include "lab/locks.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 
 #include <hierlock/spi/url.h>
+
+#include "lab/leftovers.h"
 
 namespace hierlock::lab {
 
@@ -41,25 +40,13 @@ std::string at_server(const spi::Url& url) {
   return text + mark + "provision=lazy&publish_after=0";
 }
 
+constexpr std::string_view table_begin = "hierlock-lab.";
+
 std::string own_file(const spi::Url& url) {
   static std::atomic<unsigned> count{0};
   std::string folder = "/dev/shm/";
   if (url.rest.starts_with("///")) folder = url.rest.substr(2, url.rest.rfind('/') - 1);
-  return folder + "hierlock-lab." + std::to_string(getpid()) + "." + std::to_string(count.fetch_add(1));
-}
-
-// Tables of processes that were killed.
-void remove_leftovers(const std::string& beside) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::path(beside).parent_path();
-  constexpr std::string_view begin = "hierlock-lab.";
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (!name.starts_with(begin)) continue;
-    const long process = std::strtol(name.c_str() + begin.size(), nullptr, 10);
-    if (process > 0 && kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) unlink(it->path().c_str());
-  }
+  return folder + std::string(table_begin) + std::to_string(getpid()) + "." + std::to_string(count.fetch_add(1));
 }
 
 Answer failed(const Error& error) {
@@ -145,7 +132,7 @@ Locks::Locks(std::string_view text) {
   if (url.scheme == "shm") {
     file_ = own_file(url);
     url_ = "shm://" + file_;
-    remove_leftovers(file_);
+    remove_leftovers(std::filesystem::path(file_).parent_path(), table_begin);
   } else if (url.scheme == "memory") {
     url_ = text;
   } else {

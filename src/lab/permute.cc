@@ -136,9 +136,6 @@ class Permuter {
     const std::string before = first_word(steps[done - 1]->text), after = first_word(steps[done]->text);
     return before == "begin" || before == "start" || after == "commit" || after == "rollback";
   }
-  static bool contains(const std::vector<std::string>& all, const std::string& one) {
-    return std::find(all.begin(), all.end(), one) != all.end();
-  }
 
   bool next() {
     while (!path_.empty() && path_.back().taken + 1 == path_.back().of.size()) path_.pop_back();

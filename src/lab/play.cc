@@ -83,10 +83,6 @@ bool ends_by_itself(const Expected& expected) {
          expected.kind == Kind::serialization || expected.kind == Kind::error;
 }
 
-bool contains(const std::vector<std::string>& all, const std::string& one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
-}
-
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -165,8 +161,7 @@ Play::Play(const Script& script, std::string_view url, const RunOptions& options
   result_.engine = parsed.scheme;
 }
 
-// --- judging
-// ------------------------------------------------------------------------------------------------------------
+// --- judging ------------------------------------------------------------------------------------------------------
 
 // What happened at a step, in the words of a scenario.
 Play::Happened Play::describe(Event& event, const std::string& session, const Stage::Settled& settled) const {
@@ -274,8 +269,7 @@ std::optional<std::string> Play::compare(const std::string& session, const Expec
   return std::nullopt;
 }
 
-// --- playing
-// ------------------------------------------------------------------------------------------------------------
+// --- playing ------------------------------------------------------------------------------------------------------
 
 bool Play::play(Stage& stage, const Line& line, const Expectation* expectation) {
   static const Expectation nothing;

@@ -43,6 +43,10 @@ bool same_word(std::string_view a, std::string_view b) noexcept {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
 }
 
+bool contains(const std::vector<std::string>& words, std::string_view word) noexcept {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 std::string joined(const std::vector<std::string>& words, std::string_view between) {
   std::string text;
   for (const std::string& word : words) {

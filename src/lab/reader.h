@@ -13,6 +13,7 @@
 namespace hierlock::lab {
 
 bool same_word(std::string_view a, std::string_view b) noexcept;  // whatever the case, in ASCII
+bool contains(const std::vector<std::string>& words, std::string_view word) noexcept;
 std::string joined(const std::vector<std::string>& words, std::string_view between);
 // How many bytes the UTF-8 character at the beginning of this text has; 0 if it is none.
 std::size_t character_size(std::string_view text) noexcept;

@@ -36,9 +36,6 @@ constexpr std::string_view others = "else", unblocks_word = "unblocks";
 // Each is a connection and a thread.
 constexpr std::size_t most_sessions = 100;
 
-bool contains(const std::vector<std::string>& all, std::string_view one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
-}
 bool is_engine(std::string_view word) { return contains(known_engines(), word); }
 std::string of(const std::string& engine) { return " of " + (engine == others ? "the other engines" : engine); }
 

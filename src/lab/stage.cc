@@ -18,10 +18,6 @@ using std::chrono::milliseconds;
 // Most steps answer within this; then the engine is asked, at first often.
 constexpr milliseconds first_look{3}, longest_pause{20};
 
-bool contains(const std::vector<std::string>& all, const std::string& one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
-}
-
 // A wait of which the engine does not say for whom may be one for anybody: that is not known.
 bool shown_to_wait(const View& view, const std::string& session) {
   const WaitSeen* wait = view.wait_of(session);
