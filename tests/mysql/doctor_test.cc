@@ -40,8 +40,8 @@ testing::AssertionResult says(const Finding& found, Verdict verdict, const std::
 void make_table(Plain& plain, const std::string& app_url, const std::string& name) {
   hierlock::open(app_url + "?provision=lazy&buckets=4&table=" + name);
   for (const char* level : {"0", "1", "2"}) {
-    plain.ask("INSERT INTO `" + name + "` VALUES (" + level + ", 0), (" + level + ", 1), (" + level + ", 2), (" +
-              level + ", 3)");
+    plain.ask("INSERT INTO `" + name + "` (level, bucket) VALUES (" + level + ", 0), (" + level + ", 1), (" + level +
+              ", 2), (" + level + ", 3)");
   }
 }
 
@@ -293,6 +293,13 @@ TEST_P(Doctor, settings_of_another_format_or_without_sense_are_unsafe) {
   EXPECT_TRUE(says(finding(there(), "settings"), Verdict::unsafe, "damaged"));
 }
 
+TEST_P(Doctor, settings_that_the_table_was_not_made_for_are_unsafe) {  // H3
+  plain().ask("UPDATE " + quoted(settings()) + " SET buckets=5");
+  EXPECT_TRUE(says(finding(there(), "settings"), Verdict::unsafe, "not made for the recorded 5 buckets"));
+  plain().ask("UPDATE " + quoted(settings()) + " SET buckets=4");
+  EXPECT_TRUE(says(finding(there(), "settings"), Verdict::good, "4 buckets"));
+}
+
 TEST_P(Doctor, engine_without_row_locks_is_unsafe) {
   plain().ask("ALTER TABLE " + quoted(table()) + " ENGINE=MyISAM");
   const Finding found = finding(there(), "engine");
@@ -303,7 +310,7 @@ TEST_P(Doctor, engine_without_row_locks_is_unsafe) {
 
 TEST_P(Doctor, rows_that_are_missing_are_counted_unless_they_are_made_when_needed) {
   plain().ask("DELETE FROM " + quoted(table()) + " WHERE level=1 AND bucket IN (2, 3)");
-  plain().ask("INSERT INTO " + quoted(table()) + " VALUES (1, 77)");  // one that counts for nothing
+  plain().ask("INSERT INTO " + quoted(table()) + " (level, bucket) VALUES (1, 77)");  // one that counts for nothing
   EXPECT_TRUE(says(finding(there(), "rows"), Verdict::unsafe, "2 of level 1 are missing"));
   EXPECT_TRUE(says(finding(url(), "rows"), Verdict::good, "lazy"));
 }

@@ -134,11 +134,15 @@ TEST(ExplainAlone, goes_by_the_url_or_the_defaults_where_no_server_answers_and_s
   const Printed usual = printed(hierlock::statements(nobody, targets_of({"u1/a1/r1"})));
   EXPECT_NE(usual.comments.find("10000000 buckets, 3 levels, because the server was not asked"), std::string::npos)
       << usual.comments;
-  EXPECT_NE(usual.lock.find("r2.level=2 AND r2.bucket=8675750 FOR SHARE OF r0, r1 FOR UPDATE OF r2"), std::string::npos)
+  EXPECT_NE(usual.lock.find("r2.level=2 AND r2.bucket=8675750 AND r2.made_for_10000000_buckets_3_levels IS NOT NULL "
+                            "FOR SHARE OF r0, r1 FOR UPDATE OF r2"),
+            std::string::npos)
       << usual.lock;  // docs/format.md
   EXPECT_EQ(usual.release, "ROLLBACK");
   const Printed asked = printed(hierlock::statements(nobody + "?buckets=1&table=mine", targets_of({"u1"})));
-  EXPECT_NE(asked.lock.find("FROM `mine` AS r0 WHERE r0.level=0 AND r0.bucket=0 FOR UPDATE OF r0"), std::string::npos)
+  EXPECT_NE(asked.lock.find("FROM `mine` AS r0 WHERE r0.level=0 AND r0.bucket=0 AND r0.made_for_1_buckets_3_levels IS "
+                            "NOT NULL FOR UPDATE OF r0"),
+            std::string::npos)
       << asked.lock;
 }
 

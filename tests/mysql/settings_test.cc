@@ -39,6 +39,50 @@ TEST_P(Settings, who_asks_for_nothing_gets_what_is_recorded) {  // H3
   EXPECT_FALSE(other.try_acquire("x/b/c/d")) << "which they share all";  // H15
 }
 
+// What is compared when a store is opened may change while it is open.
+TEST_P(Settings, a_locker_notices_that_the_tables_were_made_anew_with_other_numbers) {  // H3
+  for (const char* others : {"buckets=997&levels=3", "buckets=1000&levels=4"}) {
+    plain().ask("DROP TABLE IF EXISTS `" + table() + "`, " + settings());
+    Locker before = open("buckets=1000&levels=3");
+    before.acquire("u1/a1/r1").release();
+    plain().ask("DROP TABLE `" + table() + "`, " + settings());
+    EXPECT_TRUE(fails_with(ErrorKind::not_provisioned, [&] { (void)before.acquire("u1/a1/r1"); })) << others;
+    Locker after = open(others);
+    const Lock held = after.acquire("u1/a1/r1");
+    const auto rows = locked();
+    for (const char* path : {"u1/a1/r1", "u1", "u7/a7/r7"}) {
+      EXPECT_TRUE(fails_with(
+          ErrorKind::incompatible, [&] { (void)before.acquire(path, {.timeout = 0s}); }, "open it anew"))
+          << path << ", " << others;
+    }
+    EXPECT_TRUE(fails_with(ErrorKind::incompatible,
+                           [&] {
+                             (void)before.acquire({"u1/a1/r1", "u2/a2/r2", "u3/a3/r3", "u4/a4/r4"}, {.timeout = 0s});
+                           }))
+        << "of more rows than are joined, " << others;
+    EXPECT_EQ(locked(), rows) << "nothing was locked or made";
+  }
+}
+
+TEST_P(Settings, a_table_for_other_numbers_than_the_recorded_is_incompatible) {  // H3
+  (void)open("buckets=1000");
+  plain().ask("UPDATE " + settings() + " SET buckets=500");
+  EXPECT_TRUE(fails_with(
+      ErrorKind::incompatible, [&] { (void)open(); }, "made_for_1000_buckets_3_levels"));
+  plain().ask("DROP TABLE " + settings());
+  EXPECT_TRUE(fails_with(
+      ErrorKind::incompatible, [&] { (void)open("buckets=500"); }, "drop it and its settings"));
+  EXPECT_FALSE(error_of([&] { (void)open("buckets=1000"); })) << "nothing else was recorded";
+}
+
+TEST_P(Settings, a_table_that_somebody_else_made_is_marked_where_tables_are_made) {  // H3
+  plain().ask("CREATE TABLE `" + table() +
+              "` (level TINYINT NOT NULL, bucket INT NOT NULL, PRIMARY KEY (level, bucket)) ENGINE=InnoDB");
+  Locker locker = open("buckets=1000");
+  EXPECT_TRUE(locker.acquire("u1/a1/r1").held());
+  EXPECT_EQ(plain().one("SELECT COUNT(made_for_1000_buckets_3_levels) FROM `" + table() + "`"), "3");
+}
+
 TEST_P(Settings, a_format_that_is_not_known_or_damaged_is_incompatible) {
   (void)open();
   for (const char* change : {"format=2", "buckets=0", "levels=0", "levels=9"}) {

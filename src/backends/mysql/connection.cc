@@ -125,6 +125,10 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
       return error(ErrorKind::not_provisioned, ". Create the database, or correct the URL");
     case ER_NO_SUCH_TABLE:
       return error(ErrorKind::not_provisioned, ". `hierlock provision` makes it, or open with ?provision=lazy");
+    case ER_BAD_FIELD_ERROR:
+      return error(ErrorKind::incompatible,
+                   ". The tables were made for other numbers of buckets or levels since this store was opened, or by "
+                   "another version of hierlock: open it anew");
     case ER_CON_COUNT_ERROR:
     case ER_TOO_MANY_USER_CONNECTIONS:
     case ER_USER_LIMIT_REACHED:
@@ -368,7 +372,7 @@ Reply Connection::roll_back(Vigil& vigil) {
 }
 
 // None: it could not be, and the reply says why.
-Connection::Statement* Connection::prepared(std::string_view table, std::span<const plan::Row> rows, bool no_wait,
+Connection::Statement* Connection::prepared(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait,
                                             Form form, Vigil& vigil, LockReply& reply) {
   const std::string name = lock_rows_name(rows, no_wait, form);
   if (const auto found = statements_.find(name); found != statements_.end()) return &found->second;
@@ -416,7 +420,7 @@ Connection::Statement* Connection::prepared(std::string_view table, std::span<co
   return &statement;
 }
 
-LockReply Connection::lock(std::string_view table, std::span<const plan::Row> rows, bool no_wait, Form form,
+LockReply Connection::lock(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form,
                            Vigil& vigil) {
   LockReply reply;
   const auto unanswered = [&] {

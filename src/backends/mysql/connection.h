@@ -144,7 +144,7 @@ class Connection {
   Reply ask(std::string_view sql, Vigil& vigil);
   // Locks rows by a statement of statements.h, which is prepared when its like is first used here. `table` is always
   // the same.
-  LockReply lock(std::string_view table, std::span<const plan::Row> rows, bool no_wait, Form form, Vigil& vigil);
+  LockReply lock(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form, Vigil& vigil);
 
   // ROLLBACK, which both servers do faster if it is prepared: one round trip, once a session. If that is refused, it is
   // sent as text.
@@ -173,7 +173,7 @@ class Connection {
   Reply failure() const;
   void read_rows(Reply& reply);
   bool slow_step(int waits);
-  Statement* prepared(std::string_view table, std::span<const plan::Row> rows, bool no_wait, Form form, Vigil& vigil,
+  Statement* prepared(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form, Vigil& vigil,
                       LockReply& reply);
 
   st_mysql* mysql_;

@@ -22,8 +22,8 @@ using Verdict = Finding::Verdict;
 
 constexpr seconds patience{5};
 constexpr seconds counting{30};  // 3 x 10^7 rows take a few seconds
-constexpr unsigned no_database_chosen = 1046, no_such_database = 1049, no_such_table = 1146, no_such_session = 1094,
-                   database_denied = 1044, out_of_time_mysql = 3024, out_of_time_mariadb = 1969;
+constexpr unsigned no_database_chosen = 1046, no_such_database = 1049, no_such_table = 1146, no_such_column = 1054,
+                   no_such_session = 1094, database_denied = 1044, out_of_time_mysql = 3024, out_of_time_mariadb = 1969;
 constexpr milliseconds clocks_agree{5'000};
 
 std::uint64_t number(const std::string& text) {
@@ -357,6 +357,10 @@ Finding settings(const Seen& seen, const Options& options) {
                    " levels; recorded are " + text,
                "leave buckets= and levels= out of the URL");
   }
+  if (seen.marked.code == no_such_column) {
+    return bad("settings", Verdict::unsafe, layout.table + " was not made for the recorded " + text,
+               "restore " + layout.settings_table() + "; or, when nobody locks here, drop both and provision anew");
+  }
   return good("settings", text);
 }
 
@@ -507,6 +511,11 @@ void look_at_tables(Connection& connection, const Options& options, Seen& seen) 
                                       server_number(connection.mariadb()) + " FROM " + recorded + " WHERE id=1");
   seen.raise_floor =
       ask(connection, "UPDATE " + recorded + " SET fence_floor=fence_floor, fence_server=fence_server WHERE id=-1");
+  if (has_rows(seen.settings)) {
+    const auto& row = seen.settings.rows.front();
+    seen.marked = ask(connection, look_at_mark({options.layout.table, static_cast<std::uint32_t>(number(row.at(1))),
+                                                static_cast<unsigned>(number(row.at(2)))}));
+  }
   seen.lock = ask(connection, "SELECT level FROM " + table + " WHERE level=0 AND bucket=-1 FOR UPDATE");
   seen.make_row = ask(connection, "INSERT INTO " + table + " (level, bucket) SELECT 0, 0 FROM DUAL WHERE 1=0");
   const std::string who = "`" + options.layout.who_table() + "`";

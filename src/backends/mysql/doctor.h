@@ -34,6 +34,7 @@ struct Seen {
   Reply kill;                                  // KILL QUERY of that session
   Reply wait_view;
   Reply settings;     // format, buckets, levels, fence_floor
+  Reply marked;       // the table is looked at for what it was made for
   Reply raise_floor;  // an UPDATE of no row
   Reply lock;         // a locking read of no row
   Reply make_row;     // an INSERT of no row

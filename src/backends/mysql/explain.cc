@@ -99,7 +99,11 @@ std::string in_lines(std::string sql, Form form) {
     return sql;
   }
   for (const std::string_view words : {" STRAIGHT_JOIN ", " WHERE ", " FOR "}) break_before(words);
-  for (std::size_t row = 1; row < most_joined; ++row) break_before(" AND r" + std::to_string(row) + ".level=");
+  for (std::size_t row = 0; row < most_joined; ++row) {
+    const std::string name = " AND r" + std::to_string(row) + ".";
+    break_before(name + "level=");
+    break_before(name + std::string(BucketTable::mark_prefix));
+  }
   return sql;
 }
 
@@ -131,8 +135,11 @@ std::string statements(const spi::Url& url, const spi::Plan& plan) {
   refuse_what_rows_cannot_say(plan, setup);
   const Form form = usual_form(rows);
   return "-- " + setup.where + "\n" + shared_rows(plan, setup.buckets) +
-         in_lines(filled_in(lock_rows(setup.dialect, options.layout.table, rows, false, form), rows), form) + ";\n" +
-         "-- and to release it\nROLLBACK;\n";
+         in_lines(
+             filled_in(lock_rows(setup.dialect, {options.layout.table, setup.buckets, setup.levels}, rows, false, form),
+                       rows),
+             form) +
+         ";\n" + "-- and to release it\nROLLBACK;\n";
 }
 
 }  // namespace hierlock::mysql

@@ -86,11 +86,10 @@ class Maker {
     connection_ = connect(options, 0, 10s);
     Until vigil(1min);
     recorded_ = read_or_make(*connection_, options, vigil);
-    make_missing_table(options, vigil);
     prepare(chunk, vigil);
   }
 
-  const Recorded& recorded() const { return recorded_; }
+  const BucketTable& recorded() const { return recorded_; }
 
   std::uint64_t count(const Range& range) {
     return number(ask("SELECT COUNT(*) FROM " + table_ + " WHERE " + range.where()));
@@ -140,16 +139,6 @@ class Maker {
     return connection_->ask(sql, vigil);
   }
 
-  // CREATE needs the right to create even if the table is there.
-  void make_missing_table(const Options& options, Vigil& vigil) {
-    const Reply reply = connection_->query("SELECT 1 FROM " + table_ + " LIMIT 1", vigil);
-    if (reply.code == ER_NO_SUCH_TABLE) {
-      connection_->ask(make_bucket_table(options.layout.table), vigil);
-    } else if (!reply.well()) {
-      throw error_of(reply.code, reply.message, "read " + table_);
-    }
-  }
-
   void prepare(std::uint32_t chunk, Vigil& vigil) {
     const bool mariadb = connection_->mariadb();
     const std::string depth = std::to_string(std::uint64_t{chunk} + 1);
@@ -185,7 +174,7 @@ class Maker {
 
   const std::string table_;
   std::unique_ptr<Connection> connection_;
-  Recorded recorded_;
+  BucketTable recorded_;
   bool sequences_ = false;
   Range range_;
   bool nothing_there_ = false;

@@ -14,7 +14,7 @@ namespace hierlock::mysql {
 
 namespace {
 
-constexpr unsigned no_such_table = 1146;
+constexpr unsigned no_such_table = 1146, no_such_column = 1054, duplicate_column = 1060;
 
 std::uint64_t number(const std::optional<std::string>& text) {
   std::uint64_t value = 0;
@@ -63,6 +63,50 @@ void outlast_first_second(Connection& connection, Vigil& vigil) {
   }
 }
 
+// Whoever comes first records the numbers; the table of rows is made from what is recorded.
+void make_settings(Connection& connection, const Layout& layout, const BucketTable& wanted, Vigil& vigil) {
+  connection.ask(make_settings_table(layout.settings_table()), vigil);
+  connection.ask(make_who_table(layout.who_table()), vigil);
+  connection.ask("INSERT IGNORE INTO `" + layout.settings_table() +
+                     "` (id, format, buckets, levels, fence_floor, fence_server) VALUES (1, " +
+                     std::to_string(layout_format) + ", " + std::to_string(wanted.buckets) + ", " +
+                     std::to_string(wanted.levels) + ", 0, 0)",
+                 vigil);
+  connection.ask("COMMIT", vigil);
+}
+
+// What the table of rows was made for, if not for these numbers; empty: it does not say. None: for these, or it is not
+// there.
+std::optional<std::string> made_for_else(Connection& connection, const BucketTable& table, Vigil& vigil) {
+  if (connection.query(look_at_mark(table), vigil).code != no_such_column) return std::nullopt;
+  const Reply reply = connection.ask(
+      "SHOW COLUMNS FROM " + table.quoted() + " LIKE '" + std::string(BucketTable::mark_prefix) + "%'", vigil);
+  return reply.rows.empty() ? "" : reply.rows[0].at(0);
+}
+
+Error made_for_others(const BucketTable& table, const std::string& made_for) {
+  return {
+      ErrorKind::incompatible,
+      table.name + " was " + (made_for.empty() ? "not made by `hierlock provision`" : made_for) + ", and not for " +
+          std::to_string(table.buckets) + " buckets and " + std::to_string(table.levels) +
+          " levels: two would lock different rows. Provision with the numbers that it was made for; or, when nobody "
+          "locks here, drop it and its settings, and provision anew"};
+}
+
+// Where tables are made, the table of rows is made from what is recorded; and one that does not say what it was made
+// for, by other means than this library's, is marked.
+void make_rows_table(Connection& connection, const BucketTable& table, Vigil& vigil) {
+  // CREATE needs the right to create even if the table is there.
+  if (connection.query(look_at_mark(table), vigil).code == no_such_table) {
+    connection.ask(make_bucket_table(table), vigil);
+  } else if (made_for_else(connection, table, vigil) == "") {
+    const Reply reply = connection.query(mark_bucket_table(table), vigil);
+    if (!reply.well() && reply.code != duplicate_column) {
+      throw error_of(reply.code, reply.message, "write down in " + table.name + " what it is for");
+    }
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given, Clock::duration time) {
@@ -97,25 +141,16 @@ std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given,
   return connection;
 }
 
-void make_tables(Connection& connection, const Layout& layout, Vigil& vigil) {
-  connection.ask(make_bucket_table(layout.table), vigil);
-  connection.ask(make_settings_table(layout.settings_table()), vigil);
-  connection.ask(make_who_table(layout.who_table()), vigil);
-  connection.ask("INSERT IGNORE INTO `" + layout.settings_table() +
-                     "` (id, format, buckets, levels, fence_floor, fence_server) VALUES (1, " +
-                     std::to_string(layout_format) + ", " +
-                     std::to_string(layout.buckets.value_or(plan::default_buckets)) + ", " +
-                     std::to_string(layout.levels.value_or(default_levels)) + ", 0, 0)",
-                 vigil);
-  connection.ask("COMMIT", vigil);
-}
-
-Recorded read_or_make(Connection& connection, const Options& options, Vigil& vigil) {
+BucketTable read_or_make(Connection& connection, const Options& options, Vigil& vigil) {
   const Layout& layout = options.layout;
   const std::string read = "SELECT format, buckets, levels FROM `" + layout.settings_table() + "` WHERE id=1";
   Reply reply = connection.query(read, vigil);
   if ((reply.code == no_such_table || (reply.well() && reply.rows.empty())) && layout.lazy) {
-    make_tables(connection, layout, vigil);
+    const BucketTable wanted{layout.table, layout.buckets.value_or(plan::default_buckets),
+                             layout.levels.value_or(default_levels)};
+    const std::optional<std::string> else_for = made_for_else(connection, wanted, vigil);
+    if (else_for && !else_for->empty()) throw made_for_others(wanted, *else_for);
+    make_settings(connection, layout, wanted, vigil);
     reply = connection.query(read, vigil);
   }
   if (reply.code == no_such_table || (reply.well() && reply.rows.empty())) {
@@ -131,7 +166,8 @@ Recorded read_or_make(Connection& connection, const Options& options, Vigil& vig
                                              ", this library knows " + std::to_string(layout_format) +
                                              ": use the same version everywhere");
   }
-  const Recorded recorded{static_cast<std::uint32_t>(number(row.at(1))), static_cast<unsigned>(number(row.at(2)))};
+  const BucketTable recorded{layout.table, static_cast<std::uint32_t>(number(row.at(1))),
+                             static_cast<unsigned>(number(row.at(2)))};
   const auto disagree = [&](const std::string& what, std::uint64_t asked, std::uint64_t there) {
     throw Error(ErrorKind::incompatible, what + "=" + std::to_string(asked) +
                                              " was asked for, the database has recorded " + std::to_string(there) +
@@ -145,6 +181,8 @@ Recorded read_or_make(Connection& connection, const Options& options, Vigil& vig
   }
   if (layout.buckets && *layout.buckets != recorded.buckets) disagree("buckets", *layout.buckets, recorded.buckets);
   if (layout.levels && *layout.levels != recorded.levels) disagree("levels", *layout.levels, recorded.levels);
+  if (layout.lazy) make_rows_table(connection, recorded, vigil);
+  if (const auto else_for = made_for_else(connection, recorded, vigil)) throw made_for_others(recorded, *else_for);
   connection.ask("COMMIT", vigil);
   return recorded;
 }

@@ -4,6 +4,10 @@ namespace hierlock::mysql {
 
 namespace {
 
+std::string marked(const BucketTable& table, std::string_view of) {
+  return std::string(of) + table.mark() + " IS NOT NULL";
+}
+
 std::string where(std::span<const plan::Row> rows, std::size_t first) {
   std::string sql = " WHERE ";
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -15,11 +19,11 @@ std::string where(std::span<const plan::Row> rows, std::size_t first) {
 }
 
 // `t` AS r0 STRAIGHT_JOIN `t` AS r1 …
-std::string joined(std::string_view table, std::size_t first, std::size_t count) {
+std::string joined(const BucketTable& table, std::size_t first, std::size_t count) {
   std::string sql;
   for (std::size_t i = first; i < first + count; ++i) {
     if (i > first) sql += " STRAIGHT_JOIN ";
-    sql += "`" + std::string(table) + "` AS r" + std::to_string(i);
+    sql += table.quoted() + " AS r" + std::to_string(i);
   }
   return sql;
 }
@@ -27,13 +31,14 @@ std::string joined(std::string_view table, std::size_t first, std::size_t count)
 constexpr std::string_view minted = "UUID_SHORT(), CONNECTION_ID()";
 
 // MySQL says for each table of a join how it is to be locked.
-std::string join_of_mysql(std::string_view table, std::span<const plan::Row> rows, std::string_view no_wait) {
+std::string join_of_mysql(const BucketTable& table, std::span<const plan::Row> rows, std::string_view no_wait) {
   std::string shared, exclusive;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::string& names = rows[i].mode == Mode::X ? exclusive : shared;
     names += (names.empty() ? " OF r" : ", r") + std::to_string(i);
   }
-  std::string sql = "SELECT " + std::string(minted) + " FROM " + joined(table, 0, rows.size()) + where(rows, 0);
+  std::string sql = "SELECT " + std::string(minted) + " FROM " + joined(table, 0, rows.size()) + where(rows, 0) +
+                    " AND " + marked(table, "r" + std::to_string(rows.size() - 1) + ".");
   if (!shared.empty()) sql += " FOR SHARE" + shared + std::string(no_wait);
   if (!exclusive.empty()) sql += " FOR UPDATE" + exclusive + std::string(no_wait);
   return sql;
@@ -41,29 +46,33 @@ std::string join_of_mysql(std::string_view table, std::span<const plan::Row> row
 
 // MariaDB locks all of a SELECT alike. So rows of one mode that follow each other are a SELECT of their own, which the
 // server merges into the outer one (derived_merge, see prepare_session) and which keeps its mode there.
-std::string join_of_mariadb(std::string_view table, std::span<const plan::Row> rows, std::string_view no_wait) {
+std::string join_of_mariadb(const BucketTable& table, std::span<const plan::Row> rows, std::string_view no_wait) {
   std::string sql = "SELECT " + std::string(minted) + " FROM ";
   for (std::size_t first = 0; first < rows.size();) {
     std::size_t end = first;
     while (end < rows.size() && rows[end].mode == rows[first].mode) ++end;
+    const bool last = end == rows.size();
     const std::string select = joined(table, first, end - first) + where(rows.subspan(first, end - first), first) +
+                               (last ? " AND " + marked(table, "r" + std::to_string(end - 1) + ".") : "") +
                                (rows[first].mode == Mode::X ? " FOR UPDATE" : " LOCK IN SHARE MODE") +
                                std::string(no_wait);
     if (first > 0) sql += " STRAIGHT_JOIN ";
-    sql += end == rows.size() ? select : "(SELECT 1 FROM " + select + ") AS s" + std::to_string(first);
+    sql += last ? select : "(SELECT 1 FROM " + select + ") AS s" + std::to_string(first);
     first = end;
   }
   return sql;
 }
 
-std::string union_of(Dialect dialect, std::string_view table, std::span<const plan::Row> rows,
+std::string union_of(Dialect dialect, const BucketTable& table, std::span<const plan::Row> rows,
                      std::string_view no_wait) {
   const std::string shared = dialect == Dialect::mysql ? " FOR SHARE" : " LOCK IN SHARE MODE";
   std::string sql;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (i > 0) sql += " UNION ALL ";
-    sql += "(SELECT " + (i + 1 == rows.size() ? std::string(minted) : std::to_string(i) + ", 0");
-    sql += " FROM `" + std::string(table) + "` WHERE level=" + std::to_string(rows[i].level) + " AND bucket=?";
+    const bool last = i + 1 == rows.size();
+    sql += "(SELECT " + (last ? std::string(minted) : std::to_string(i) + ", 0");
+    sql += " FROM " + table.quoted() + " WHERE level=" + std::to_string(rows[i].level) + " AND bucket=?";
+    if (last) sql += " AND " + marked(table, "");
     sql += rows[i].mode == Mode::X ? " FOR UPDATE" : shared;
     sql += no_wait;
     sql += ")";
@@ -73,7 +82,7 @@ std::string union_of(Dialect dialect, std::string_view table, std::span<const pl
 
 }  // namespace
 
-std::string lock_rows(Dialect dialect, std::string_view table, std::span<const plan::Row> rows, bool no_wait,
+std::string lock_rows(Dialect dialect, const BucketTable& table, std::span<const plan::Row> rows, bool no_wait,
                       Form form) {
   const std::string_view how = no_wait ? " NOWAIT" : "";
   if (form == Form::one_by_one) return union_of(dialect, table, rows, how);
@@ -94,15 +103,24 @@ std::string prepare_session(Dialect dialect) {
                                     : ", max_statement_time=0, optimizer_switch='derived_merge=on'");
 }
 
-std::string make_row(std::string_view table, unsigned level, std::uint32_t bucket) {
-  const std::string at = std::to_string(level), row = std::to_string(bucket), name = "`" + std::string(table) + "`";
+std::string make_row(const BucketTable& table, unsigned level, std::uint32_t bucket) {
+  const std::string at = std::to_string(level), row = std::to_string(bucket), name = table.quoted();
   return "INSERT INTO " + name + " (level, bucket) SELECT " + at + ", " + row +
-         " FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM " + name + " WHERE level=" + at + " AND bucket=" + row + ")";
+         " FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM " + name + " WHERE level=" + at + " AND bucket=" + row + " AND " +
+         marked(table, "") + ")";
 }
 
-std::string make_bucket_table(std::string_view table) {
-  return "CREATE TABLE IF NOT EXISTS `" + std::string(table) +
-         "` (level TINYINT NOT NULL, bucket INT NOT NULL, PRIMARY KEY (level, bucket)) ENGINE=InnoDB";
+std::string make_bucket_table(const BucketTable& table) {
+  return "CREATE TABLE IF NOT EXISTS " + table.quoted() + " (level TINYINT NOT NULL, bucket INT NOT NULL, " +
+         table.mark() + " TINYINT AS (level) VIRTUAL, PRIMARY KEY (level, bucket)) ENGINE=InnoDB";
+}
+
+std::string mark_bucket_table(const BucketTable& table) {
+  return "ALTER TABLE " + table.quoted() + " ADD COLUMN " + table.mark() + " TINYINT AS (level) VIRTUAL";
+}
+
+std::string look_at_mark(const BucketTable& table) {
+  return "SELECT " + table.mark() + " FROM " + table.quoted() + " WHERE 1=0";
 }
 
 std::string make_settings_table(std::string_view settings_table) {

@@ -12,6 +12,23 @@ namespace hierlock::mysql {
 
 enum class Dialect : std::uint8_t { mysql, mariadb };
 
+// The table of rows (H3), and the numbers that it was made for. With other numbers one path is other rows, and what is
+// compared when a store is opened may have changed since: somebody drops the tables and makes them anew. So the numbers
+// are the name of a column, which is virtual and takes no room, and every statement that locks mentions it: one for
+// other numbers is an error of the server, in the round trip that would have locked. (That the settings are read in the
+// same statement was the other way, and takes the servers a sixth longer: docs/architecture.md.)
+struct BucketTable {
+  std::string name;
+  std::uint32_t buckets = 0;
+  unsigned levels = 0;
+
+  std::string quoted() const { return "`" + name + "`"; }
+  std::string mark() const {
+    return std::string(mark_prefix) + std::to_string(buckets) + "_buckets_" + std::to_string(levels) + "_levels";
+  }
+  static constexpr std::string_view mark_prefix = "made_for_";
+};
+
 // The locking statement of these rows (H4), which takes record locks in their order and no gaps, because each is read
 // by its whole primary key. The buckets are parameters: all plans of one shape share one prepared statement.
 //
@@ -20,7 +37,7 @@ enum class Dialect : std::uint8_t { mysql, mariadb };
 // that, and those before it their place (0, 1, …) and 0, so that a missing one is known by its place's absence (H6). It
 // takes the server a fifth longer (docs/bench.md).
 enum class Form : std::uint8_t { together, one_by_one };
-std::string lock_rows(Dialect dialect, std::string_view table, std::span<const plan::Row> rows, bool no_wait,
+std::string lock_rows(Dialect dialect, const BucketTable& table, std::span<const plan::Row> rows, bool no_wait,
                       Form form);
 // How they are asked for first: a join has its limits. One path of any depth is within them.
 inline constexpr std::size_t most_joined = max_depth;
@@ -40,9 +57,11 @@ inline constexpr std::string_view wait_patiently = "SET SESSION wait_timeout=4, 
 inline constexpr std::string_view waited = "SET SESSION wait_timeout=12, innodb_lock_wait_timeout=2";
 
 // Makes a row that is missing, without waiting for anybody who holds another; harmless if it is there.
-std::string make_row(std::string_view table, unsigned level, std::uint32_t bucket);
+std::string make_row(const BucketTable& table, unsigned level, std::uint32_t bucket);
 
-std::string make_bucket_table(std::string_view table);
+std::string make_bucket_table(const BucketTable& table);
+std::string mark_bucket_table(const BucketTable& table);  // one that was made without
+std::string look_at_mark(const BucketTable& table);       // an error of the server, if it has another or none
 std::string make_settings_table(std::string_view settings_table);
 
 }  // namespace hierlock::mysql

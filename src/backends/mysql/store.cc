@@ -310,7 +310,7 @@ class Store final : public spi::Backend {
   const Options options_;
   const Owners owners_;
   const std::unique_ptr<embedded::Queue> queue_;
-  Recorded recorded_;
+  BucketTable recorded_;
   Fences fences_{options_.layout};
   std::atomic<std::uint64_t> grants_{0}, handles_{0}, queued_{0};
   const std::shared_ptr<Roll> roll_ = std::make_shared<Roll>();
@@ -405,7 +405,6 @@ void Store::refuse_own_row(std::uint64_t owner, const Held* extended, const spi:
 
 Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& sent) {
   auto& [connection, fresh, owner, local, rows, request, teller, extended, patient] = asking;
-  const std::string& table = options_.layout.table;
   const Form usual = usual_form(rows);
   const ForRow waiting(*queue_, request.owner);
   const auto forget = [this](Pending* pending) {
@@ -432,10 +431,10 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   watched = &vigil;
   do {
     sent = now_with_suspend();
-    reply = connection.lock(table, rows, request.no_wait, usual, vigil);
+    reply = connection.lock(recorded_, rows, request.no_wait, usual, vigil);
     // Which is missing? It may be there by now.
     if (reply.well() && !reply.all && usual != Form::one_by_one && !vigil.ended()) {
-      reply = connection.lock(table, rows, request.no_wait, Form::one_by_one, vigil);
+      reply = connection.lock(recorded_, rows, request.no_wait, Form::one_by_one, vigil);
     }
     if (extended != nullptr && reply.code == lock_wait_timeout) confirm_kept(*extended);
     if (patient != nullptr && !*patient && reply.code == lock_wait_timeout && !request.no_wait && !vigil.ended()) {
@@ -554,7 +553,7 @@ void Store::make_missing(Connection& connection, const std::vector<plan::Row>& r
   connection.ask("SET SESSION innodb_lock_wait_timeout=1", soon);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (reply.there[i]) continue;
-    const Reply made = connection.query(make_row(options_.layout.table, rows[i].level, rows[i].bucket), soon);
+    const Reply made = connection.query(make_row(recorded_, rows[i].level, rows[i].bucket), soon);
     // These mean that somebody else is making it, or has made it.
     if (!made.well() && made.code != duplicate_key && made.code != lock_wait_timeout && made.code != deadlock) {
       throw error_of(made.code, made.message, "make a missing row of " + options_.layout.table);
