@@ -438,6 +438,25 @@ TEST_P(Cycles, through_what_is_left_of_an_extend_is_found) {  // B11
   EXPECT_TRUE(locked().empty());
 }
 
+TEST_P(Cycles, of_an_extend_tried_again_and_somebody_who_waits_for_what_it_left_is_found) {  // B11
+  Locker one = open(), two = open();
+  Lock mine = one.acquire("u1");
+  std::optional<Lock> others = two.acquire("u2/a1/r1");
+  EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { mine.extend("u2/a1/r1", {.timeout = 100ms}); }));
+  others.reset();
+  Request next =
+      ask([&] { const Lock lock = one.acquire("u2", {.timeout = 20s}); });  // behind the row of u2 that is left
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  const auto begin = Clock::now();
+  const std::optional<Error> error = error_of([&] { mine.extend("u2/a1/r1", {.timeout = 20s}); });  // behind that one
+  EXPECT_LT(Clock::now() - begin, soon);
+  EXPECT_TRUE(error && error->kind() == ErrorKind::deadlock) << (error ? error->what() : "granted");
+  EXPECT_FALSE(mine.held());
+  const std::optional<Error> nothing = next.result.get();
+  EXPECT_FALSE(nothing) << nothing->what();
+  EXPECT_TRUE(locked().empty());
+}
+
 TEST_P(Cycles, extends_that_are_given_up_at_any_moment_never_make_two_holders) {  // H8, B11
   const std::vector<std::string> paths = {"u1/a1/r1", "u1/a1/r2", "u1/a2", "u2", "u2/a1/r1"};
   const auto below = [](const std::string& a, const std::string& b) { return a == b || b.starts_with(a + "/"); };
