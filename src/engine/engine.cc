@@ -327,6 +327,7 @@ class WaitingAttempt final : public spi::Waiting {
  public:
   WaitingAttempt(const Table& table, const Attempt& attempt) : table_(table), attempt_(attempt) {}
   std::string owner() const override { return table_.owner_text(attempt_.owner); }
+  std::uint64_t owner_number() const override { return table_.owner_identity(attempt_.owner); }
   std::string blocked_by() const override {
     std::string words;
     for (const Index owner : table_.blockers_of(attempt_.waiter)) {

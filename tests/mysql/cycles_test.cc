@@ -28,6 +28,12 @@ class Cycles : public OnServer {
     return std::stol(plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table() +
                                  "%' AND INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND COMMAND='Execute'"));
   }
+  // Whether somebody waits for this path, be it among others.
+  static bool asks_for(const Locker& locker, const std::string& path) {
+    const Snapshot snapshot = locker.snapshot();
+    return std::any_of(snapshot.waiters.begin(), snapshot.waiters.end(),
+                       [&](const Snapshot::Waiter& w) { return w.wanted.find(path) != std::string::npos; });
+  }
   static bool says(const std::optional<Error>& error, const std::string& text) {
     return error && std::string(error->what()).find(text) != std::string::npos;
   }
@@ -119,6 +125,67 @@ TEST_P(Cycles, through_a_row_that_two_paths_share_and_a_wait_inside_of_the_proce
   p.release();
   const std::optional<Error> others = queued.result.get();
   EXPECT_TRUE(mine || others) << "they waited for each other";
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Cycles, through_somebody_who_waits_inside_of_a_process_and_holds_nothing_is_found) {  // B11
+  Locker one = open(), two = open();
+  std::optional<Lock> p = one.acquire("p");
+  std::latch held(1);
+  Request holder = ask([&] {  // of two: holds n, then asks for p
+    const Lock n = two.acquire("n");
+    held.count_down();
+    const Lock more = two.acquire("p");
+  });
+  held.wait();
+  Request at_server = ask([&] { const Lock n = one.acquire("n"); });
+  ASSERT_TRUE(eventually([&] { return waiting() == 2; }));
+  Request between = ask([&] { const Lock both = one.acquire({"m", "n"}); });  // has its place at m, stands behind at n
+  ASSERT_TRUE(eventually([&] { return asks_for(one, "m"); }));
+  const auto begin = Clock::now();
+  const std::optional<Error> mine = error_of([&] { (void)one.acquire("m", {.timeout = 20s}); });  // behind that one
+  EXPECT_LT(Clock::now() - begin, soon);
+  if (mine) {
+    EXPECT_EQ(mine->kind(), ErrorKind::deadlock) << mine->what();
+  }
+  p.reset();
+  EXPECT_NE(mine.has_value(), holder.result.get().has_value()) << "one of those who hold is the victim";
+  EXPECT_FALSE(at_server.result.get());
+  EXPECT_FALSE(between.result.get());
+  EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Cycles, a_wait_inside_of_a_process_is_not_behind_one_that_is_stuck_elsewhere) {  // B11
+  Locker one = open(), two = open(), three = open();
+  std::optional<Lock> p = one.acquire("p"), z = three.acquire("z");
+  std::latch held(1), held_too(1);
+  Request holder = ask([&] {  // of two: holds m, then asks for p
+    const Lock m = two.acquire("m");
+    held.count_down();
+    const Lock more = two.acquire("p");
+  });
+  held.wait();
+  Request at_server = ask([&] { const Lock m = one.acquire("m"); });
+  ASSERT_TRUE(eventually([&] { return waiting() == 2; }));
+  Request between = ask([&] {  // stuck at m: in nobody's way at z
+    const Lock something = one.acquire("w");
+    held_too.count_down();
+    const Lock both = one.acquire({"m", "z"});
+  });
+  held_too.wait();
+  ASSERT_TRUE(eventually([&] { return asks_for(one, "z"); }));
+  std::thread later([&] {
+    std::this_thread::sleep_for(5s);  // longer than anything that only may be a cycle is watched
+    z.reset();
+  });
+  const std::optional<Error> mine = error_of([&] { (void)one.acquire("z", {.timeout = 20s}); });
+  EXPECT_FALSE(mine) << mine->what();
+  later.join();
+  p.reset();
+  for (Request* request : {&holder, &at_server, &between}) {
+    const std::optional<Error> error = request->result.get();
+    EXPECT_FALSE(error) << error->what();
+  }
   EXPECT_TRUE(locked().empty());
 }
 

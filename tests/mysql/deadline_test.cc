@@ -285,6 +285,31 @@ TEST_P(Connections, waits_for_one_are_told) {  // B7
   EXPECT_EQ(locker.stats().total().waits, 1u);
 }
 
+TEST_P(Connections, a_wait_at_the_server_tells_who_is_in_the_way_as_soon_as_that_is_known) {  // B7
+  std::mutex mutex;
+  std::string blocked_by;
+  Locker locker = open("", {.on_event =
+                                [&](const Event& event) {
+                                  const std::lock_guard guard(mutex);
+                                  if (event.kind == Event::Kind::wait_goes_on) blocked_by = event.blocked_by;
+                                },
+                            .long_wait = 500ms});
+  Locker other = open();
+  const Lock held = other.acquire("u1/a1", {.note = "nightly import"});
+  std::stop_source enough;
+  auto waits = std::async(std::launch::async, [&] {
+    return error_of([&] { (void)locker.acquire("u1/a1/r1", {.timeout = 20s, .cancel = enough.get_token()}); });
+  });
+  const std::string process = "of process " + std::to_string(getpid()) + " on ";
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard guard(mutex);
+    return blocked_by.find(process) != std::string::npos && blocked_by.find("nightly import") != std::string::npos &&
+           blocked_by.ends_with("at u1/a1");
+  })) << blocked_by;
+  enough.request_stop();
+  EXPECT_TRUE(waits.get());
+}
+
 TEST_P(Connections, many_threads_share_few_and_all_get_their_turn) {
   Locker locker = open("connections=2");
   std::atomic<int> inside = 0, done = 0;

@@ -116,6 +116,18 @@ TEST_P(Loss, a_lock_whose_connection_is_cut_is_lost_at_once) {  // B4
   EXPECT_TRUE(fails_with(ErrorKind::lost, [&] { lock.extend("u2"); }));
 }
 
+TEST_P(Loss, who_asks_again_with_the_lost_lock_in_hand_is_told_to_release_it) {  // B4
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(through(relay));
+  Lock lock = locker.acquire("u1/a1");
+  relay.cut();
+  ASSERT_TRUE(eventually([&] { return !lock.held(); }));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::deadlock, [&] { (void)locker.acquire("u1/a1"); }, "was lost: release() it"));
+  lock.release();
+  EXPECT_TRUE(locker.acquire("u1/a1").held());
+}
+
 TEST_P(Loss, one_of_two_locks_may_be_lost_and_the_other_kept) {  // B4
   Relay relay(server().host, server().port);
   Locker behind_it = hierlock::open(through(relay)), locker = open();

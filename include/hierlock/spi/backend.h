@@ -41,6 +41,8 @@ class Waiting {
   virtual ~Waiting() = default;
   virtual std::string owner() const = 0;       // who waits
   virtual std::string blocked_by() const = 0;  // who stands in the way, in words
+  // Who waits, as Snapshot::Party::owner has it; 0: not known.
+  virtual std::uint64_t owner_number() const { return 0; }
 };
 
 // Told by a backend, on the waiting thread, when a request starts to wait.

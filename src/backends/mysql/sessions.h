@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -67,6 +68,7 @@ struct Pending {
   spi::Grant local;
   std::uint64_t owner = 0, session = 0;  // the latter as who.h says
   std::string owner_name;                // of one without a local grant
+  std::uint64_t queue_owner = 0;         // in the local queue: its owner there
   std::vector<Node> nodes;
   const Clock::time_point since = Clock::now();
   // Written to when it is chosen as the victim of a deadlock. Its own: the one who chooses may be late, and the number
@@ -153,6 +155,12 @@ class Sessions {
       }
     }
     return std::nullopt;
+  }
+  // Whether an owner has a lock that is gone and was not released.
+  bool lost_one(std::uint64_t owner) const noexcept {
+    const std::lock_guard guard(mutex);
+    return std::any_of(held_.begin(), held_.end(),
+                       [&](const auto& held) { return held.second->owner == owner && !held.second->surely(); });
   }
   bool empty() const noexcept {
     const std::lock_guard guard(mutex);

@@ -82,13 +82,26 @@ void add_node(std::vector<Node>& nodes, Node node) {
 
 class ForRow final : public spi::Waiting {
  public:
-  ForRow(spi::Backend& queue, spi::OwnerId owner) : queue_(queue), owner_(owner) {}
-  std::string owner() const override { return queue_.owner_name(owner_); }
-  std::string blocked_by() const override { return "somebody in another process"; }
+  ForRow(spi::Backend& queue, Watch& watch, const spi::Request& request, std::uint64_t session)
+      : queue_(queue), watch_(watch), request_(request), session_(session) {}
+  std::string owner() const override { return queue_.owner_name(request_.owner); }
+  // Who is in the way is written down after a while, so it is looked for the second time that somebody wants to know.
+  std::string blocked_by() const override {
+    std::string words;
+    if (std::exchange(asked_before_, true)) {
+      const Clock::time_point end = Clock::now() + longest_look;
+      words = watch_.who_is_in_the_way(session_, std::min(end, request_.deadline.value_or(end)));
+    }
+    return words.empty() ? "somebody at the server; `hierlock status` may show who" : words;
+  }
 
  private:
+  static constexpr std::chrono::milliseconds longest_look{300};
   spi::Backend& queue_;
-  const spi::OwnerId owner_;
+  Watch& watch_;
+  const spi::Request& request_;
+  const std::uint64_t session_;
+  mutable bool asked_before_ = false;
 };
 
 class ForConnection final : public spi::Waiting {
@@ -137,6 +150,7 @@ class QueueWait final : public spi::WaitObserver {
     try {
       if (pending_ == nullptr && (pending_ = make_(stop_)) != nullptr) {
         pending_->owner_name = waiting.owner();
+        pending_->queue_owner = waiting.owner_number();
         sessions_.add(pending_);
         watch_.changed(request_.deadline);
       }
@@ -363,7 +377,15 @@ std::optional<spi::Grant> Store::queue_for(std::uint64_t owner, const Held* exte
                                            Teller& teller, Ask ask, const bool* at_server) {
   spi::Request at_once = request;
   at_once.no_wait = true;
-  std::optional<spi::Grant> local = ask(at_once, nullptr);
+  std::optional<spi::Grant> local;
+  try {
+    local = ask(at_once, nullptr);
+  } catch (const Error& error) {
+    // What it holds there it may have lost, and not have noticed.
+    if (error.kind() != ErrorKind::deadlock || extended != nullptr || !sessions_.lost_one(owner)) throw;
+    throw Error(ErrorKind::deadlock, std::string(error.what()) +
+                                         ". (This owner has a lock that was lost: release() it before it asks again)");
+  }
   if (local || request.no_wait || (at_server != nullptr && *at_server)) return local;
   QueueWait wait(sessions_, watch_, teller, request, [&](std::stop_source stop) -> std::shared_ptr<Pending> {
     if (extended == nullptr && !pool_.has(owner)) return nullptr;  // nobody waits for it
@@ -406,7 +428,7 @@ void Store::refuse_own_row(std::uint64_t owner, const Held* extended, const spi:
 Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& sent) {
   auto& [connection, fresh, owner, local, rows, request, teller, extended, patient] = asking;
   const Form usual = usual_form(rows);
-  const ForRow waiting(*queue_, request.owner);
+  const ForRow waiting(*queue_, watch_, request, connection.id());
   const auto forget = [this](Pending* pending) {
     sessions_.remove(pending);
     watch_.wake();  // what was written down goes

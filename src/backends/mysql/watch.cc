@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -264,6 +265,26 @@ std::vector<Entry> Watch::own(bool queued) const {
   std::map<std::uint64_t, const Snapshot::Party*> parties;
   const Snapshot local = queue_.snapshot();
   for (const Snapshot::Holder& holder : local.holders) parties.emplace(holder.lock, &holder.who);
+  const auto all_pending = sessions_.all_pending();
+  // Whom somebody waits for in the queue, and for whom those do.
+  const auto behind = [&](const Pending& waiter) {
+    std::set<std::uint64_t> owners{waiter.queue_owner};
+    for (bool more = true; std::exchange(more, false);) {
+      for (const Snapshot::Waiter& w : local.waiters) {
+        if (!owners.contains(w.who.owner)) continue;
+        for (const std::uint64_t one : w.blocked_by) more = owners.insert(one).second || more;
+      }
+    }
+    std::vector<std::uint64_t> at_server;
+    for (const auto& p : all_pending) {
+      const auto party = parties.find(p->local.id);
+      if ((p->session & in_queue) != 0 || party == parties.end()) continue;
+      if (party->second->owner != waiter.queue_owner && owners.contains(party->second->owner)) {
+        at_server.push_back(p->session);
+      }
+    }
+    return at_server;
+  };
   const auto add = [&](std::uint64_t session, std::uint64_t owner, const spi::Grant& grant, std::int64_t fence,
                        const std::vector<Node>& nodes, Clock::time_point since, bool waits,
                        const std::string& name = {}) {
@@ -292,10 +313,11 @@ std::vector<Entry> Watch::own(bool queued) const {
     if (!held->gone.load())
       add(held->session, held->owner, held->local, held->fence, held->nodes.read(), held->since, false);
   }
-  for (const auto& p : sessions_.all_pending()) {
-    if (queued || (p->session & in_queue) == 0) {
-      add(p->session, p->owner, p->local, 0, p->nodes, p->since, true, p->owner_name);
-    }
+  for (const auto& p : all_pending) {
+    const bool in_the_queue = (p->session & in_queue) != 0;
+    if (in_the_queue && !queued) continue;
+    add(p->session, p->owner, p->local, 0, p->nodes, p->since, true, p->owner_name);
+    if (in_the_queue) entries.back().behind = behind(*p);
   }
   return entries;
 }
@@ -308,13 +330,34 @@ std::vector<Entry> Watch::others() {
 
 std::vector<Entry> Watch::published() {
   std::vector<Entry> entries;
-  aside([&](Connection& side, Vigil& soon) {
-    const Reply reply = side.query(read_all(options_.layout.who_table()), soon);
-    side.query("COMMIT", soon);
-    if (reply.well()) entries = read_entries(reply);
-    return !side.broken();
-  });
+  aside([&](Connection& side, Vigil& soon) { return read_published(side, soon, entries); });
   return entries;
+}
+
+bool Watch::read_published(Connection& side, Vigil& soon, std::vector<Entry>& entries) const {
+  const Reply reply = side.query(read_all(options_.layout.who_table()), soon);
+  side.query("COMMIT", soon);
+  if (reply.well()) entries = read_entries(reply);
+  return !side.broken();
+}
+
+std::string Watch::who_is_in_the_way(std::uint64_t session, Clock::time_point end) {
+  std::vector<Entry> all;
+  Until soon(end);
+  pool_.on_the_side([&](Connection& side) { return read_published(side, soon, all); }, soon);
+  std::erase_if(all, [this](const Entry& entry) { return entry.owner.starts_with(process_); });
+  for (Entry& mine : own()) all.push_back(std::move(mine));
+  const auto waiter = std::find_if(all.begin(), all.end(), [&](const Entry& entry) {
+    return entry.waits && entry.session == session && entry.owner.starts_with(process_);
+  });
+  if (waiter == all.end()) return {};
+  std::string words;
+  for (const Entry* other : in_the_way(*waiter, all)) {
+    words += (words.empty() ? "" : ", ") + other->owner_name + " of process " + std::to_string(other->process) +
+             " on " + other->host + (other->note.empty() ? "" : " (" + other->note + ")") + ", at " +
+             conflict(*waiter, *other)->text;
+  }
+  return words;
 }
 
 void Watch::changed(std::optional<Clock::time_point> end) {
@@ -354,6 +397,7 @@ void Watch::keep_the_book(Clock::time_point end) {
     // The same session may be somebody else's by now, or hold more.
     std::string what = (entry.waits ? "waits " : "holds ") + std::to_string(entry.fence) + " " + entry.owner + " " +
                        std::to_string(entry.nodes.size());
+    for (const std::uint64_t session : entry.behind) what += " " + std::to_string(session);
     std::string& known = known_[entry.id()];
     if (known == what) continue;
     known = std::move(what);

@@ -44,6 +44,8 @@ class Watch {
   std::vector<Entry> own(bool queued = false) const;
   std::vector<Entry> others();
   std::vector<Entry> published();  // by all
+  // Those whom one of ours waits for at the server, in words, as far as they have published; empty: nobody has.
+  std::string who_is_in_the_way(std::uint64_t session, Clock::time_point end);
   const std::string& process() const noexcept { return process_; }
   const std::string& host() const noexcept { return host_; }
 
@@ -66,6 +68,7 @@ class Watch {
   void look_for_cycles();
   View waits_at_server();
   void raise_floor();
+  bool read_published(Connection& side, Vigil& soon, std::vector<Entry>& entries) const;
   bool write(const std::vector<std::string>& statements, Clock::time_point end);
   bool aside(const std::function<bool(Connection&, Vigil&)>& use);
   bool aside(const std::function<bool(Connection&, Vigil&)>& use, Clock::time_point end);

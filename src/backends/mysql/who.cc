@@ -41,9 +41,17 @@ std::string_view cut(std::string_view text) { return plan::cut_short(text, 255);
 
 std::string quoted(std::string_view table) { return "`" + std::string(table) + "`"; }
 
-std::string write_nodes(const std::vector<Node>& nodes) {
+// First, on a line of its own, what it is behind, if that is known.
+constexpr std::string_view behind_word = "behind ";
+
+std::string write_nodes(const Entry& entry) {
   std::string text;
-  for (const Node& node : nodes) {
+  if (!entry.behind.empty()) {
+    text = behind_word;
+    for (const std::uint64_t session : entry.behind) text += std::to_string(session) + " ";
+    text += "\n";
+  }
+  for (const Node& node : entry.nodes) {
     text += std::to_string(node.row.level) + " " + std::to_string(node.row.bucket) + " " +
             (node.row.mode == Mode::X ? "X" : "S") + " " + (node.asked ? "1" : "0") + " " + node.text + "\n";
   }
@@ -58,7 +66,13 @@ bool take_number(std::string_view& text, T& value) {
   return true;
 }
 
-bool read_nodes(std::string_view text, std::vector<Node>& nodes) {
+bool read_nodes(std::string_view text, Entry& entry) {
+  if (text.starts_with(behind_word)) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    line.remove_prefix(behind_word.size());
+    for (std::uint64_t session = 0; take_number(line, session);) entry.behind.push_back(session);
+  }
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -72,9 +86,9 @@ bool read_nodes(std::string_view text, std::vector<Node>& nodes) {
     node.row.level = static_cast<std::uint8_t>(level);
     node.asked = asked != 0;
     node.text = line;
-    nodes.push_back(std::move(node));
+    entry.nodes.push_back(std::move(node));
   }
-  return !nodes.empty();
+  return !entry.nodes.empty();
 }
 
 template <class T>
@@ -126,7 +140,7 @@ std::string publish(std::string_view table, const Entry& entry) {
          literal(cut(entry.owner_name)) + ", " + literal(cut(entry.host)) + ", " + literal(cut(entry.command)) + ", " +
          literal(cut(entry.note)) + ", " + std::to_string(entry.process) + ", " + std::to_string(entry.fence) +
          ", NOW(6) - INTERVAL " + std::to_string(entry.age.count()) + " MICROSECOND, NOW(6), " +
-         (entry.waits ? "1" : "0") + ", " + literal(write_nodes(entry.nodes)) + ")";
+         (entry.waits ? "1" : "0") + ", " + literal(write_nodes(entry)) + ")";
 }
 
 namespace {
@@ -171,7 +185,7 @@ std::vector<Entry> read_entries(const Reply& reply) {
     entry.fence = number<std::int64_t>(row[7]);
     entry.age = std::chrono::microseconds(std::max<std::int64_t>(0, number<std::int64_t>(row[8])));
     entry.waits = row[9].value_or("0") != "0";
-    if (!entry.owner.empty() && read_nodes(row[10].value_or(""), entry.nodes)) entries.push_back(std::move(entry));
+    if (!entry.owner.empty() && read_nodes(row[10].value_or(""), entry)) entries.push_back(std::move(entry));
   }
   return entries;
 }
@@ -245,7 +259,13 @@ class Graph {
   std::vector<InTheWay> around(const Entry& waiter) {
     std::vector<InTheWay> result;
     for (const Entry& other : all_) {
-      if (&other == &waiter || conflict(waiter, other) == nullptr) continue;
+      if (&other == &waiter) continue;
+      if (waiter.queued() && other.waits && other.same_process(waiter)) {
+        const bool behind = std::find(waiter.behind.begin(), waiter.behind.end(), other.session) != waiter.behind.end();
+        if (behind) result.push_back({&other, true});
+        continue;
+      }
+      if (conflict(waiter, other) == nullptr) continue;
       if (!other.waits) {
         if (other.same_session(waiter)) continue;
         const Shown at_server = shown(view_, waiter, other);
@@ -298,20 +318,15 @@ class Graph {
   }
 
   void waits_before(const Entry& waiter, const Entry& other, std::vector<InTheWay>& result) {
-    if (other.queued() && !(waiter.queued() && other.same_process(waiter) && stands_before(other, waiter))) return;
+    if (waiter.queued() || other.queued()) return;  // see Entry::behind
     const Shown at_server = shown(view_, waiter, other);
     if (at_server == Shown::no) return;
     const Limit mine = limit(waiter), others = limit(other);
     Place first = mine.at;
     for (const Node& wanted : waiter.nodes) first = std::min(first, place(wanted.row));
-    const bool in_one_queue = waiter.queued() && other.same_process(waiter);
     for (const Node& wanted : waiter.nodes) {
       for (const Node& asked : other.nodes) {
         if (!clash(wanted, asked)) continue;
-        if (in_one_queue) {  // it stands behind the path, wherever the other has got to with its rows
-          if (wanted.text == asked.text) result.push_back({&other, !other.queued()});
-          continue;
-        }
         const Place at = place(wanted.row);
         if (at > mine.at || at > others.at) continue;
         const bool may_have_passed = at < others.at,

@@ -63,6 +63,9 @@ struct Entry {
   std::chrono::microseconds age{};
   bool waits = false;  // for all of the nodes; otherwise it holds them
   std::vector<Node> nodes;
+  // In the queue of its process: the sessions of those who ask the server and whom it is behind there, be it through
+  // others who stand between them. The process knows its queue exactly.
+  std::vector<std::uint64_t> behind{};
 
   std::uint64_t id() const noexcept { return session * 2 + (waits ? 1 : 0); }  // its row in the table
   bool queued() const noexcept { return (session & in_queue) != 0; }
@@ -103,7 +106,7 @@ std::vector<const Entry*> in_the_way(const Entry& waiter, std::span<const Entry>
 // - another wait may be in its way at a row only if neither's limit is before that row: the other has passed the row,
 //   or, where the row is its limit, stands in its queue. (Not the latter if a holder is in the way there: then that is
 //   whom both wait for.) Whether it is so only the server knows.
-// - A wait in the queue of a process surely stands behind those of the same process who ask the server for the same.
+// - A wait in the queue of a process surely waits for those it stands behind.
 // Everybody who is in somebody's way for good is among these, so every cycle is a cycle of these. And since requests in
 // one order do not close a cycle, somebody in it holds a lock and waits for another: one of those is its victim.
 struct InTheWay {

@@ -189,14 +189,28 @@ TEST(Who, what_is_left_of_an_extend_may_be_held_or_not) {
   EXPECT_TRUE(find_cycle(passed[2], passed).has_value());
 }
 
-TEST(Who, a_wait_in_the_queue_of_a_process_is_surely_behind_the_same_path_at_the_server) {
-  const std::vector<Entry> all = {entry(1, "p:1", holds, 9, {row(4)}), entry(2, "p:2", waits, 8, {row(3), row(4)}),
-                                  entry(1 | in_queue, "p:1", waits, 5, {row(3)})};
+TEST(Who, a_wait_in_the_queue_of_a_process_surely_waits_for_those_it_stands_behind_and_for_no_other_wait) {  // B11
+  std::vector<Entry> all = {entry(1, "p:1", holds, 9, {row(4)}), entry(2, "p:2", waits, 8, {row(3), row(4)}),
+                            entry(1 | in_queue, "p:1", waits, 5, {row(3)})};
+  EXPECT_FALSE(find_cycle(all[2], all).has_value()) << "the same row is no reason";
+  all[2].behind = {7, 2};
   ASSERT_TRUE(find_cycle(all[2], all).has_value());
   EXPECT_TRUE(find_cycle(all[2], all)->surely);
-  std::vector<Entry> shares_a_row = all;
-  shares_a_row[1].nodes[0].text = "another path";
-  EXPECT_FALSE(find_cycle(shares_a_row[2], shares_a_row).has_value());
+  all[2].nodes = {row(7)};
+  EXPECT_TRUE(find_cycle(all[2], all).has_value()) << "through others, who stand between them";
+}
+
+TEST(Who, what_a_wait_is_behind_is_published_with_it) {  // B11
+  Entry one = entry(1 | in_queue, "p:1", waits, 5, {row(3)});
+  one.behind = {7, 18'446'744'073'709'551'615u};
+  const std::string sql = publish("t", one);
+  EXPECT_NE(sql.find("X'626568696e642037203138"), std::string::npos) << sql;  // behind 7 18…
+  const std::string nodes = "behind 7 18446744073709551615 \n0 3 X 1 r3\n";
+  Reply reply;
+  reply.rows = {{"1", "p:1", "p:1", "h", "", "", "1", "0", "5", "1", nodes}};
+  ASSERT_EQ(read_entries(reply).size(), 1u);
+  EXPECT_EQ(read_entries(reply)[0].behind, one.behind);
+  EXPECT_EQ(read_entries(reply)[0].nodes.size(), 1u);
 }
 
 TEST(Who, what_is_no_utf8_is_published_as_far_as_it_is) {
