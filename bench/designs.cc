@@ -291,7 +291,7 @@ class Buckets : public Design {
     for (const Path& id : ids) {
       for (std::size_t level = 0; level < 3; ++level) rows.emplace(level, bucket_of(id, level, buckets_));
     }
-    insert_rows<Row>(session_, table_name(), rows, [](const Row& row) {
+    insert_rows<Row>(session_, table_name() + " (level, bucket)", rows, [](const Row& row) {
       return "(" + std::to_string(row.first) + ", " + std::to_string(row.second) + ")";
     });
   }

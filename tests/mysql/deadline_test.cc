@@ -415,7 +415,7 @@ TEST_P(Lazy, a_row_is_made_beside_one_that_somebody_holds_without_waiting) {  //
 TEST_P(Lazy, a_row_that_somebody_is_just_making_is_not_an_error) {  // H11
   Locker locker = open("buckets=1");
   plain().ask("START TRANSACTION");
-  plain().ask("INSERT INTO `" + table() + "` VALUES (0, 0)");
+  plain().ask("INSERT INTO `" + table() + "` (level, bucket) VALUES (0, 0)");
   auto asks =
       std::async(std::launch::async, [&] { return error_of([&] { (void)locker.acquire("u1", {.timeout = 30s}); }); });
   EXPECT_TRUE(eventually([&] { return somebody_waits(); })) << "the row counts, though it is not committed";

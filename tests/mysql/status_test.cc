@@ -216,7 +216,7 @@ TEST_P(Status,
   const Locker all = watcher("buckets=1");
   Plain foreign(operator_server());
   foreign.ask("BEGIN");
-  foreign.ask("INSERT INTO " + table() + " VALUES (0, 0)");
+  foreign.ask("INSERT INTO " + table() + " (level, bucket) VALUES (0, 0)");
   Waits waits(open(told), "u1");
   const Snapshot now = look(all, 1);
   const Snapshot::Holder* const holder = holder_at(now, {0, 0}, foreign.id());

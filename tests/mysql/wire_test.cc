@@ -175,7 +175,8 @@ TEST_P(Rows, rows_beside_a_locked_one_can_be_made_and_removed) {  // H4: no gaps
   for (const auto& [row, mode] : locked()) {
     for (const long bucket : {row.second - 1, row.second + 1}) {
       const std::string level = std::to_string(row.first), at = std::to_string(bucket);
-      EXPECT_EQ(plain().code_of("INSERT INTO `" + table() + "` VALUES (" + level + ", " + at + ")"), 0u) << at;
+      EXPECT_EQ(plain().code_of("INSERT INTO `" + table() + "` (level, bucket) VALUES (" + level + ", " + at + ")"), 0u)
+          << at;
       EXPECT_EQ(plain().code_of("DELETE FROM `" + table() + "` WHERE level=" + level + " AND bucket=" + at), 0u) << at;
     }
   }
