@@ -156,8 +156,9 @@ TEST_P(Cycles, through_somebody_who_waits_inside_of_a_process_and_holds_nothing_
 }
 
 TEST_P(Cycles, a_wait_inside_of_a_process_is_not_behind_one_that_is_stuck_elsewhere) {  // B11
-  Locker one = open(), two = open(), three = open();
-  std::optional<Lock> p = one.acquire("p"), z = three.acquire("z");
+  Locker one = open(), two = open();
+  const Owner somebody = one.owner("somebody");
+  std::optional<Lock> p = one.acquire("p"), z = one.acquire("z", {.owner = &somebody});
   std::latch held(1), held_too(1);
   Request holder = ask([&] {  // of two: holds m, then asks for p
     const Lock m = two.acquire("m");
