@@ -1,4 +1,6 @@
 // Logging in: encryption, certificates, and the ways an account proves who it is.
+#include <future>
+
 #include "on_server.h"
 #include "relay.h"
 
@@ -81,6 +83,25 @@ TEST_P(Tls, a_server_without_it_is_refused) {
 }
 
 // The client library writes to a socket that was closed under it: that must not end the process by SIGPIPE.
+TEST_P(Tls, a_server_that_falls_silent_in_the_handshake_is_unavailable_in_bounded_time) {  // H2
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  relay.delay(300ms);  // so long after it connects it hears the greeting, and answers
+  auto opens = std::async(std::launch::async, [&] {
+    const auto begin = Clock::now();
+    EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)hierlock::open(url(behind, "tls=on")); }));
+    return Clock::now() - begin;
+  });
+  EXPECT_TRUE(eventually([&] { return relay.connections() == 1; }));
+  std::this_thread::sleep_for(450ms);
+  relay.pause();
+  const bool ends = opens.wait_for(8s) == std::future_status::ready;
+  EXPECT_TRUE(ends);
+  if (!ends) relay.cut();
+  opens.wait();
+}
+
 TEST_P(Tls, a_session_that_the_server_ends_is_only_a_lost_lock) {  // B4, B6
   for (const std::string how : {"tls=off", "tls=on"}) {
     const Server as = make_user("ALL", server().database + ".*");

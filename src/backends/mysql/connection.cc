@@ -12,7 +12,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <mutex>
+#include <system_error>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -68,6 +71,73 @@ void start_client_library() {
     if (mysql_library_init(0, nullptr, nullptr) != 0) throw Error(ErrorKind::exhausted, "no memory for libmariadb");
   });
 }
+
+// libmariadb shakes hands for TLS in a call that blocks, for ever if the server says nothing. So somebody else keeps
+// the vigil during such calls, and ends them by ending the connection.
+class Warden {
+ public:
+  explicit Warden(Vigil& vigil) : vigil_(vigil) {
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error& error) {
+      throw Error(ErrorKind::exhausted, std::string("no thread can be made for a TLS handshake: ") + error.what());
+    }
+  }
+  ~Warden() {
+    {
+      const std::lock_guard guard(mutex_);
+      over_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  Warden(const Warden&) = delete;
+  Warden& operator=(const Warden&) = delete;
+
+  template <class Call>
+  int during(int socket, Call call) {
+    // Its own: the call may close the socket, and the number is somebody else's then.
+    const int own = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+    set(own >= 0 ? own : socket);
+    const int result = call();
+    set(-1);
+    if (own >= 0) close(own);
+    return result;
+  }
+  bool gave_up() {
+    const std::lock_guard guard(mutex_);
+    return gave_up_;
+  }
+
+ private:
+  void set(int socket) {
+    {
+      const std::lock_guard guard(mutex_);
+      socket_ = socket;
+    }
+    changed_.notify_one();
+  }
+  void run() {
+    std::unique_lock guard(mutex_);
+    for (;;) {
+      changed_.wait(guard, [this] { return over_ || (socket_ >= 0 && !gave_up_); });
+      if (over_) return;
+      if (const std::optional<Clock::duration> time = vigil_.next()) {  // nobody else asks it during the call
+        changed_.wait_for(guard, *time, [this] { return over_ || socket_ < 0; });
+      } else {
+        gave_up_ = true;
+        shutdown(socket_, SHUT_RDWR);
+      }
+    }
+  }
+
+  Vigil& vigil_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  int socket_ = -1;
+  bool over_ = false, gave_up_ = false;
+  std::thread thread_;
+};
 
 }  // namespace
 
@@ -152,6 +222,10 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   mysql_ = mysql_init(nullptr);
   if (mysql_ == nullptr) throw Error(ErrorKind::exhausted, "no memory for a connection");
   const auto refuse = [&](const Error& error) {
+    // With TLS it would wait for the server's good-bye.
+    if (const int socket = static_cast<int>(mysql_get_socket(mysql_)); broken_ && socket >= 0) {
+      shutdown(socket, SHUT_RDWR);
+    }
     mysql_close(mysql_);
     throw error;  // NOLINT: made for this
   };
@@ -171,7 +245,16 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   }
 
   MYSQL* connected = nullptr;
-  const bool answered = drive(
+  std::optional<Warden> warden;
+  if (address.tls != Tls::off) {
+    try {
+      warden.emplace(vigil);
+    } catch (const Error& error) {
+      refuse(error);
+    }
+  }
+  const auto go_on = [&](int ready) { return mysql_real_connect_cont(&connected, mysql_, ready); };
+  bool answered = drive(
       [&] {
         // libmariadb uses the socket for "localhost" only; with another host it would go there, over TCP.
         const bool local = !address.socket.empty();
@@ -179,7 +262,16 @@ Connection::Connection(const Address& address, Vigil& vigil) {
                                         address.user.c_str(), address.password.c_str(), address.database.c_str(),
                                         address.port, local ? address.socket.c_str() : nullptr, 0);
       },
-      [&](int ready) { return mysql_real_connect_cont(&connected, mysql_, ready); }, vigil);
+      [&](int ready) {
+        if (!warden) return go_on(ready);
+        return warden->during(static_cast<int>(mysql_get_socket(mysql_)), [&] { return go_on(ready); });
+      },
+      vigil);
+  if (warden && warden->gave_up()) {
+    answered = false;
+    broken_ = true;
+  }
+  warden.reset();
   const std::string doing = "connect to " + address.place();
   if (!answered) refuse(Error(ErrorKind::unavailable, "cannot " + doing + ": it does not answer"));
   if (connected == nullptr) refuse(error_of(mysql_errno(mysql_), mysql_error(mysql_), doing));
