@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -154,6 +155,57 @@ TEST(Names, that_nobody_resolves_are_unavailable_in_bounded_time) {  // H2
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   std::remove(file.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == not_allowed) GTEST_SKIP() << "namespaces are not allowed";
+  EXPECT_EQ(WEXITSTATUS(status), in_time);
+}
+
+// In a place of its own where the name is known at first, and then is to be asked for from somebody who never answers.
+TEST_P(Errors, cancelled_while_the_name_is_resolved_is_cancelled_at_once) {  // H2
+  if (geteuid() != 0) GTEST_SKIP() << "only root may make such a place";
+  const std::string names = testing::TempDir() + "hosts." + std::to_string(getpid()),
+                    ask = testing::TempDir() + "resolv." + std::to_string(getpid());
+  std::ofstream(names) << "127.0.0.1 db.example\n";
+  std::ofstream(ask) << "nameserver 127.53.53.53\noptions timeout:20 attempts:1\n";
+  Server named = server();
+  named.host = "db.example";
+  const std::string where = url(named, "tls=off");
+  enum { in_time, late, wrong, not_allowed };
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto bound = [](const std::string& file, const char* over) {
+      return mount(file.c_str(), over, nullptr, MS_BIND, nullptr) == 0;
+    };
+    const int silent = socket(AF_INET, SOCK_DGRAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(53);
+    address.sin_addr.s_addr = htonl(0x7f353535);
+    if (bind(silent, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || unshare(CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 || !bound(names, "/etc/hosts") ||
+        !bound(ask, "/etc/resolv.conf")) {
+      _exit(not_allowed);
+    }
+    Locker locker = hierlock::open(where);
+    const Lock held = locker.acquire("u1");
+    std::ofstream(names) << "";
+    std::stop_source stop;
+    Clock::time_point cancelled;
+    std::thread cancels([&] {
+      std::this_thread::sleep_for(300ms);
+      cancelled = Clock::now();
+      stop.request_stop();
+    });
+    const std::optional<Error> error = error_of([&] { (void)locker.acquire("u2", {.cancel = stop.get_token()}); });
+    const auto ended = Clock::now();
+    cancels.join();
+    if (!error || error->kind() != ErrorKind::cancelled) _exit(wrong);
+    _exit(ended - cancelled < 500ms ? in_time : late);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  std::remove(names.c_str());
+  std::remove(ask.c_str());
   ASSERT_TRUE(WIFEXITED(status));
   if (WEXITSTATUS(status) == not_allowed) GTEST_SKIP() << "namespaces are not allowed";
   EXPECT_EQ(WEXITSTATUS(status), in_time);

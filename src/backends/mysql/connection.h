@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,22 +54,25 @@ class Ending {
   std::atomic<Clock::rep> end_{Clock::time_point::max().time_since_epoch().count()};
 };
 
-// Until a moment, then give up.
+// Until a moment, or until somebody cancels, then give up.
 class Until final : public Vigil {
  public:
   explicit Until(Clock::time_point end, const Ending* ending = nullptr) : end_(end), ending_(ending) {}
   explicit Until(Clock::duration time, const Ending* ending = nullptr) : end_(Clock::now() + time), ending_(ending) {}
+  Until(Clock::duration time, std::stop_token cancel) : end_(Clock::now() + time), cancel_(std::move(cancel)) {}
   Clock::time_point end() const noexcept { return ending_ != nullptr ? std::min(end_, ending_->get()) : end_; }
   std::optional<Clock::duration> next() override {
     const Clock::duration left = end() - Clock::now();
-    if (left <= Clock::duration::zero()) return std::nullopt;
-    return ending_ != nullptr ? std::min<Clock::duration>(left, look_at_ending) : left;
+    if (left <= Clock::duration::zero() || cancel_.stop_requested()) return std::nullopt;
+    const bool looks = ending_ != nullptr || cancel_.stop_possible();
+    return looks ? std::min<Clock::duration>(left, look_interval) : left;
   }
 
  private:
-  static constexpr std::chrono::milliseconds look_at_ending{50};
+  static constexpr std::chrono::milliseconds look_interval{50};
   const Clock::time_point end_;
   const Ending* const ending_ = nullptr;
+  const std::stop_token cancel_;
 };
 
 // What the server said: an error by its number, or rows.

@@ -30,10 +30,17 @@ Clock::duration time_to_connect(const spi::Request& request) {
 }  // namespace
 
 Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
+  const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
   std::unique_lock guard(mutex_);
   const auto can = [&] { return !idle_.empty() || open_ < most_; };
   const auto settled = [&] { return can() || tended_ == 0; };
-  if (!settled()) freed_.wait_for(guard, seconds(1), settled);  // they are of nobody, and back soon
+  const auto heed_cancel = [&] {
+    if (cancel.stop_requested()) throw Error(ErrorKind::cancelled, "waiting for a connection was cancelled");
+  };
+  if (!settled()) {
+    freed_.wait_for(guard, cancel, seconds(1), settled);  // they are of nobody, and back soon
+    heed_cancel();
+  }
   if (!can() && had_.contains(owner)) {
     throw Error(
         ErrorKind::exhausted,
@@ -46,13 +53,11 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
                                           " connections are in use, and waiting was not asked for: try again, or open "
                                           "with a larger connections=");
   }
-  const std::stop_token never;
-  const std::stop_token& cancel = request.cancel != nullptr ? *request.cancel : never;
   if (!can()) {
     Clock::time_point end = Clock::now() + longest_wait;
     if (request.deadline) end = std::min(end, *request.deadline);
     const bool freed = freed_.wait_until(guard, cancel, end, can);
-    if (cancel.stop_requested()) throw Error(ErrorKind::cancelled, "waiting for a connection was cancelled");
+    heed_cancel();
     if (!freed) return {.full = !request.deadline || end < *request.deadline};
   }
   const bool others = ++had_[owner] > 1;
@@ -66,10 +71,11 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   ++open_;
   guard.unlock();
   try {
-    Until soon(time_to_connect(request));
+    Until soon(time_to_connect(request), cancel);
     return {connect(soon), true, others};
   } catch (...) {
     put_back(nullptr, owner);
+    heed_cancel();  // the reason why it was given up
     throw;
   }
 }

@@ -20,7 +20,7 @@ class Pool {
  public:
   // A new one, unless the vigil gives up.
   using Connect = std::function<std::unique_ptr<Connection>(Vigil&)>;
-  Pool(std::size_t most, Connect connect) : most_(most), connect_(std::move(connect)) {}
+  Pool(std::size_t most, Connect connect) : most_(most), connect_(std::move(connect)) { idle_.reserve(most); }
 
   struct Taken {
     std::unique_ptr<Connection> connection;
@@ -35,6 +35,8 @@ class Pool {
   // connections: a cycle that neither the queue nor the server sees. So nobody waits here for long with that place in
   // hand: who finds it `full` gives its place back, lets those behind it pass, and queues again. Then every wait for a
   // connection that keeps somebody else waiting ends by itself, and no cycle goes through the pool.
+  //
+  // Who cancels is heard while one is made, too.
   Taken take(std::uint64_t owner, const spi::Request& request);
   bool has(std::uint64_t owner) {
     const std::lock_guard guard(mutex_);
@@ -81,7 +83,7 @@ class Pool {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable_any freed_;
-  std::vector<Idle> idle_;
+  std::vector<Idle> idle_;                    // with room for all: what gives one back must not need memory
   std::size_t open_ = 0;                      // idle, tended or in use
   std::size_t tended_ = 0;                    // given out by take_quiet()
   std::map<std::uint64_t, std::size_t> had_;  // by owner
