@@ -7,10 +7,10 @@
 // excludes locks on its resources and the other way round, while two resources of one account do not meet (H1).
 //
 // A Locker may be used by any number of threads at once. Destroying it while locks are held is allowed: they stay held
-// until they are released. The memory of a Locker that is gone is given back when no lock of it is held and every
-// thread that used it has ended, or has opened, closed or come to use another. After fork() a Locker of the parent is
-// of no use in the child: acquiring throws Error(lost), handles are inert, and nothing of the parent's is touched; open
-// a new one (B6).
+// until they are released, and then its connections are closed and its thread ends, on stores that have such. The
+// memory of a Locker that is gone is given back when no lock of it is held and every thread that used it has ended, or
+// has opened, closed or come to use another. After fork() a Locker of the parent is of no use in the child: acquiring
+// throws Error(lost), handles are inert, and nothing of the parent's is touched; open a new one (B6).
 #pragma once
 
 #include <chrono>

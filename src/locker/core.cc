@@ -141,7 +141,8 @@ Core* Core::make(std::unique_ptr<Backend> backend, const Url& url, OpenOptions o
 
 void Core::close(Core* core) noexcept {
   if (core == nullptr || !core->here()) return;
-  core->closed_.store(true);
+  core->backend_->close();    // first: nobody takes it away before it is closed here,
+  core->closed_.store(true);  // and then anybody may
   if (!ending) references().drop_idle();
 }
 

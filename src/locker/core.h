@@ -2,7 +2,8 @@
 //
 // A Lock may outlive its Locker, and a reference count per lock would be a word that all threads fight for. So instead
 // every thread that uses a Core keeps a reference of its own, dropped when the Core is closed and idle: whoever is
-// inside a call has one. A Core that is closed while locks are held stays in a list until somebody finds it idle.
+// inside a call has one. A Core that is closed while locks are held stays in a list until somebody finds it idle. What
+// a backend has besides memory does not stay with it: Backend::close().
 #pragma once
 
 #include <array>

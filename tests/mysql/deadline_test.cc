@@ -5,6 +5,8 @@
 #include <latch>
 #include <random>
 
+#include <hierlock/operate.h>
+
 #include "on_server.h"
 #include "relay.h"
 
@@ -61,6 +63,39 @@ TEST_P(Deadline, cancelled_before_it_begins_is_cancelled) {
   stop.request_stop();
   EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { (void)locker.acquire("u1", {.cancel = stop.get_token()}); }));
   EXPECT_TRUE(locked().empty());
+}
+
+TEST_P(Deadline, cancelled_while_a_connection_is_made_is_cancelled_at_once) {  // H2
+  for (const char* const tls : {"tls=off", "tls=on"}) {
+    SCOPED_TRACE(tls);
+    Relay relay(server().host, server().port);
+    Server behind = server();
+    behind.port = relay.port();
+    Locker locker = hierlock::open(url(behind, tls));
+    const Lock held = locker.acquire("u1");  // on the connection that there is
+    const auto cancelled_after = [&](std::chrono::milliseconds time) {
+      const std::size_t before = relay.connections();
+      std::stop_source stop;
+      auto asks = std::async(std::launch::async, [&] {
+        return error_of([&] { (void)locker.acquire("u2", {.cancel = stop.get_token()}); });
+      });
+      EXPECT_TRUE(eventually([&] { return relay.connections() > before; }));
+      std::this_thread::sleep_for(time);
+      const auto begin = Clock::now();
+      stop.request_stop();
+      const std::optional<Error> error = asks.get();
+      const auto took = Clock::now() - begin;
+      EXPECT_LT(took, 500ms) << took / 1ms << " ms, cancelled after " << time / 1ms;
+      ASSERT_TRUE(error.has_value());
+      EXPECT_EQ(error->kind(), ErrorKind::cancelled) << error->what();
+    };
+    relay.pause();
+    cancelled_after(50ms);
+    relay.resume();
+    // Wherever it is by then: at the greeting, the handshake, the login, the first questions.
+    relay.delay(100ms);
+    for (int moment = 0; moment < 6; ++moment) cancelled_after(moment * 150ms);
+  }
 }
 
 TEST_P(Deadline, a_timed_out_extend_keeps_the_lock) {
@@ -223,6 +258,26 @@ TEST_P(Connections, one_more_lock_than_connections_waits_for_one) {
   second.join();
 }
 
+// The one on the side is busy, so that the KILL needs another; and somebody takes snapshots.
+TEST_P(Connections, are_as_many_as_doctor_counts) {
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  const std::string where = url(behind, "tls=off&connections=1&publish_after=50");
+  Locker holder = open(), waiter = hierlock::open(where);
+  const Lock held = holder.acquire("u1");
+  (void)waiter.snapshot();
+  Plain maintenance(operator_server());
+  maintenance.ask("LOCK TABLES `" + table() + "_who` WRITE");
+  EXPECT_FALSE(waiter.try_acquire("u1", 600ms));
+  EXPECT_EQ(relay.open(), 1u + 3u);
+  maintenance.ask("UNLOCK TABLES");
+  for (const Finding& finding : doctor(where)) {
+    if (finding.check != "connections") continue;
+    EXPECT_NE(finding.text.find("opens up to 4;"), std::string::npos) << finding.text;
+  }
+}
+
 TEST_P(Connections, an_owner_that_has_one_does_not_wait_for_another) {
   Locker locker = open("connections=2");
   Lock first = locker.acquire("u1"), second = locker.acquire("u2");
@@ -378,6 +433,26 @@ TEST_P(Lazy, an_extend_to_a_missing_row_needs_a_second_connection) {  // H11
   EXPECT_TRUE(lock.held());
   open().acquire("u2").release();
   lock.extend("u2");
+  EXPECT_TRUE(lock.held());
+}
+
+TEST_P(Lazy, an_extend_that_is_cancelled_while_it_connects_to_make_a_missing_row_keeps_its_lock) {  // H11, H2
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  Locker locker = hierlock::open(url(behind, "tls=off"));
+  Lock lock = locker.acquire("u1");
+  relay.delay(100ms);
+  std::stop_source stop;
+  auto asks = std::async(std::launch::async,
+                         [&] { return error_of([&] { lock.extend("u2", {.cancel = stop.get_token()}); }); });
+  EXPECT_TRUE(eventually([&] { return relay.connections() == 2; }));
+  const auto begin = Clock::now();
+  stop.request_stop();
+  const std::optional<Error> error = asks.get();
+  EXPECT_LT(Clock::now() - begin, 500ms);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::cancelled) << error->what();
   EXPECT_TRUE(lock.held());
 }
 

@@ -287,6 +287,27 @@ TEST_P(Loss, releases_take_a_second_at_most_while_nobody_can_write_down_who_hold
       << "it is done later";
 }
 
+TEST_P(Loss, a_lock_that_is_granted_is_not_kept_back_for_long_while_nobody_can_write_down_who_holds) {
+  constexpr int many = 6;
+  Locker locker = open("publish_after=0");
+  for (int i = 0; i < many; ++i) locker.acquire("u" + std::to_string(i)).release();  // makes the rows
+  Plain maintenance(operator_server());
+  maintenance.ask("LOCK TABLES `" + table() + "_who` WRITE");
+  std::vector<Lock> held;
+  const auto begin = Clock::now();
+  for (int i = 0; i < many; ++i) {
+    const auto asked = Clock::now();
+    held.push_back(locker.acquire("u" + std::to_string(i)));
+    const auto took = Clock::now() - asked;
+    EXPECT_LT(took, 200ms + 300ms * slowness) << took / 1ms << " ms";
+  }
+  EXPECT_LT(Clock::now() - begin, 1s * slowness) << "not everybody tries";
+  maintenance.ask("UNLOCK TABLES");
+  EXPECT_TRUE(eventually([&] {
+    return plain().one("SELECT COUNT(*) FROM `" + table() + "_who`") == std::to_string(many);
+  })) << "it is done later";
+}
+
 // The limit is on the user, and root has none: hence another user.
 TEST_P(Loss, a_lock_that_nobody_could_look_after_is_not_given_and_leaves_nothing) {  // B4, H8
   const std::string where = url("connections=1&tls=off");

@@ -108,6 +108,12 @@ class Backend {
 
   // True when no grant is outstanding: the backend of a destroyed Locker is kept until then.
   virtual bool idle() const noexcept = 0;
+
+  // The Locker is gone: nothing is acquired any more, what is held may still be extended, given and released. The
+  // backend itself may stay for as long as any thread lives that used it; so whatever it has besides memory (threads,
+  // connections) it ends now or, if something is held, in the release of the last grant. Takes no longer than a
+  // release. Called once, and never in a forked child.
+  virtual void close() noexcept {}
 };
 
 }  // namespace hierlock::spi

@@ -56,6 +56,11 @@ void Looker::look_at_server(Looked& looked) {
   std::erase_if(looked.told, [this](const Entry& entry) { return entry.owner.starts_with(watch_.process()); });
 }
 
+void Looker::close(Clock::time_point by) noexcept {
+  std::unique_lock looking(looking_, std::defer_lock);
+  if (looking.try_lock_until(by)) connection_.reset();
+}
+
 Snapshot Looker::snapshot(std::uint32_t buckets) {
   Looked looked;
   looked.buckets = buckets;

@@ -20,6 +20,8 @@ class Looker {
 
   // Takes two seconds at most; what could not be seen by then is said in its notes. Never throws because of the server.
   Snapshot snapshot(std::uint32_t buckets);
+  // Closes its connection, unless somebody still looks by then.
+  void close(Clock::time_point by) noexcept;
 
  private:
   void look_at_server(Looked& looked);

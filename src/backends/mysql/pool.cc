@@ -191,4 +191,21 @@ bool Pool::urgently_on_the_side(const Use& use, Until& until) noexcept {
   return on(side_, soon, use, until) || on(urgent_, until.end(), use, until) || on_the_side(use, until);
 }
 
+void Pool::close(Clock::time_point by) noexcept {
+  const auto take_one = [this]() -> std::unique_ptr<Connection> {
+    const std::lock_guard guard(mutex_);
+    if (idle_.empty()) return nullptr;
+    std::unique_ptr<Connection> connection = std::move(idle_.back().connection);
+    idle_.pop_back();
+    --open_;
+    return connection;
+  };
+  while (take_one() != nullptr) {  // outside of the mutex
+  }
+  for (Side* const side : {&side_, &urgent_}) {
+    std::unique_lock guard(side->mutex, std::defer_lock);
+    if (guard.try_lock_until(by)) side->connection.reset();
+  }
+}
+
 }  // namespace hierlock::mysql

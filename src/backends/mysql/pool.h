@@ -74,6 +74,12 @@ class Pool {
   // The same for what is urgent (KILL): if that one is busy, on another.
   bool urgently_on_the_side(const Use& use, Until& until) noexcept;
 
+  // How many there may be beyond `most`, of one Locker: the two on the side, and that for snapshots (looker.h).
+  static constexpr std::size_t beyond = 3;
+
+  // Closes those of nobody and those on the side; nobody uses them any more. Waits for whoever still does until `by`.
+  void close(Clock::time_point by) noexcept;
+
  private:
   std::unique_ptr<Connection> connect(Vigil& vigil);
   bool fit(const Connection& connection) const { return !distrusted_ && connection.identity() == server_; }

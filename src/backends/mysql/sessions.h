@@ -53,7 +53,8 @@ struct Held {
   std::atomic<bool> gone{false};
   std::stop_source lost{std::nostopstate};  // guarded by Sessions::mutex
 
-  Held(std::unique_ptr<Connection> c, std::int64_t sent)
+  // If there is no memory for it, the connection stays where it is.
+  Held(std::unique_ptr<Connection>&& c, std::int64_t sent)
       : session(c->id()),
         server(c->identity()),
         connection(std::move(c)),

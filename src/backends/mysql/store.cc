@@ -29,7 +29,8 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds longest_release{1};  // B6
+constexpr seconds longest_release{1};                    // B6
+constexpr std::chrono::milliseconds longest_close{700};  // the same, and then memory is given back, too
 constexpr seconds connect_time{5};
 // How long somebody who does not want to wait waits for a server that says nothing. In an extend that costs the lock,
 // which is not certain any more by then.
@@ -209,6 +210,7 @@ class Store final : public spi::Backend {
     spi::Request asked = request;
     asked.observer = &teller;
     const std::uint64_t owner = owner_of(request.owner);
+    Use use(*this);
     watch_.start();  // before there is anything to give back
     for (;;) {
       const std::optional<spi::Grant> local = queue_for(
@@ -218,11 +220,10 @@ class Store final : public spi::Backend {
       try {
         std::shared_ptr<Held> held = lock_rows_for(owner, *local, rows, asked, teller, full);
         if (held != nullptr) {
-          held->nodes.keep(request.plan, recorded_.buckets);
+          const spi::Grant grant = keep(held, request.plan);
           grants_.fetch_add(1, std::memory_order_relaxed);
-          const std::int64_t fence = held->fence;
-          const spi::Grant grant{sessions_.add(std::move(held)), fence};
           watch_.changed();
+          use.goes_on();
           return grant;
         }
       } catch (...) {
@@ -276,9 +277,35 @@ class Store final : public spi::Backend {
   std::string owner_name(spi::OwnerId owner) override { return queue_->owner_name(owner); }
   std::array<std::uint64_t, 3> grants() const override { return {grants_.load(), 0, 0}; }
   bool idle() const noexcept override { return sessions_.empty(); }
-  Snapshot snapshot() const override { return looker_.snapshot(recorded_.buckets); }
+  Snapshot snapshot() const override {
+    const Use use(*this);
+    return looker_.snapshot(recorded_.buckets);
+  }
+  void close() noexcept override { leave(Clock::now() + longest_close); }
 
  private:
+  // Who needs the thread and the connections: the Locker, each grant, and whoever asks at the moment. The last to leave
+  // ends them. Nobody comes after it: only the Locker and those who hold something let others in.
+  class Use {
+   public:
+    explicit Use(const Store& store) : store_(&store) { store.users_.fetch_add(1); }
+    ~Use() {
+      if (store_ != nullptr) store_->leave(Clock::now() + longest_close);
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    void goes_on() noexcept { store_ = nullptr; }  // until somebody else leaves for it
+
+   private:
+    const Store* store_;
+  };
+  void leave(Clock::time_point by) const noexcept {
+    if (users_.fetch_sub(1) != 1) return;
+    watch_.end(by);
+    pool_.close(by);
+    looker_.close(by);
+  }
+  spi::Grant keep(const std::shared_ptr<Held>& held, const spi::Plan& plan);
   void check(const spi::Plan& plan) const;
   std::uint64_t owner_of(spi::OwnerId owner) {
     if (owner.value != 0) return owner.value;
@@ -327,8 +354,9 @@ class Store final : public spi::Backend {
   BucketTable recorded_;
   Fences fences_{options_.layout};
   std::atomic<std::uint64_t> grants_{0}, handles_{0}, queued_{0};
+  mutable std::atomic<std::uint64_t> users_{1};
   const std::shared_ptr<Roll> roll_ = std::make_shared<Roll>();
-  Pool pool_;
+  mutable Pool pool_;
   Sessions sessions_;
   mutable Watch watch_{options_, sessions_, pool_, fences_, *queue_};  // its thread uses all of the above
   mutable Looker looker_{options_, sessions_, watch_, *queue_, *roll_};
@@ -540,6 +568,19 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
     if (patient) taken.connection->give_up();                      // not for a holder: its wait_timeout is too short
     pool_.put_back(std::move(taken.connection), owner);
     if (answer == Answer::not_in_time) return nullptr;
+  }
+}
+
+// Those who hold something are known from now on. If there is no memory for it, all is as if the rows had never been
+// locked (H8).
+spi::Grant Store::keep(const std::shared_ptr<Held>& held, const spi::Plan& plan) {
+  try {
+    held->nodes.keep(plan, recorded_.buckets);
+    return {sessions_.add(held), held->fence};
+  } catch (...) {
+    roll_back(*held->connection, Clock::now() + longest_release);
+    pool_.put_back(std::move(held->connection), held->owner);
+    throw;
   }
 }
 
@@ -755,11 +796,9 @@ void Store::release(const spi::Grant& grant) noexcept {
     held->gone = true;  // its heartbeat is not answered: whoever waits for that closes it
   }
   if (held->local.id != 0) queue_->release(held->local);
-  try {
-    // A server that does not answer is left to the watch: there is no time for it here (B6).
-    answered ? watch_.changed(end) : watch_.wake();
-  } catch (...) {  // no memory: it is written down later
-  }
+  // A server that does not answer is left to the watch: there is no time for it here (B6).
+  answered ? watch_.changed(end) : watch_.wake();
+  leave(end);
 }
 
 }  // namespace

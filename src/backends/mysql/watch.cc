@@ -29,7 +29,9 @@ constexpr std::string_view heartbeat = "SELECT CONNECTION_ID(), @@global.read_on
 // What is written down is less urgent than heartbeats, which the same thread sends: it may not hold them up for long,
 // nor often. And at the end nobody waits for it longer than a second (B6).
 constexpr seconds side_time{2}, side_pause{3};
-constexpr milliseconds side_time_at_end{700};
+constexpr milliseconds side_time_at_end{700}, shortest_end{100};
+// Nor may it hold up a lock that was granted, or is released, for long.
+constexpr milliseconds changed_time{200};
 // What only may be a cycle, because the server does not show us who waits for whom, must have lasted for so long, and
 // have been seen so often.
 constexpr seconds may_be_cycle_for{3};
@@ -64,13 +66,24 @@ Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, Fences& fen
 }
 
 Watch::~Watch() {
-  if (thread_.joinable()) {
-    ending_.set(Clock::now() + side_time_at_end);
-    thread_.request_stop();
-    wake();
+  end(Clock::now() + side_time_at_end);
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();  // a callback of lost() used the Locker: with this thread its last reference goes
+  } else if (thread_.joinable()) {
     thread_.join();
   }
   close(wake_);
+}
+
+void Watch::end(Clock::time_point by) noexcept {
+  std::unique_lock guard(starting_);
+  if (!runs_) return;
+  ending_.set(std::min(ending_.get(), by));
+  thread_.request_stop();
+  wake();
+  if (thread_.get_id() == std::this_thread::get_id()) return;
+  // Not join(): it would wait for what the callbacks of lost() have left to this thread's end, too.
+  ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; });
 }
 
 void Watch::start() {
@@ -78,6 +91,7 @@ void Watch::start() {
   if (thread_.joinable()) return;
   try {
     thread_ = std::jthread([this](const std::stop_token& end) { run(end); });
+    runs_ = true;
   } catch (const std::system_error& error) {
     throw Error(ErrorKind::exhausted, std::string("no thread can be made to look after locks: ") + error.what());
   }
@@ -89,27 +103,39 @@ void Watch::wake() noexcept {
 }
 
 void Watch::run(const std::stop_token& end) {
+  look_after(end);
+  for (Heartbeat& beat : beating_) beat.of->connection->give_up();
+  beating_.clear();
+  {
+    const std::lock_guard guard(book_);
+    if (!written_.empty()) write({forget(options_.layout.who_table(), written_)}, Clock::now() + side_time);
+  }
+  pool_.close(ending_.get());
+  const std::lock_guard guard(starting_);
+  runs_ = false;
+  ended_.notify_all();
+}
+
+void Watch::look_after(const std::stop_token& end) {
   Clock::time_point side_again{};
   while (!end.stop_requested()) {
     AllHeld all = sessions_.all_held();
     std::erase_if(all, [](const auto& held) { return held->gone.load(); });
     listen(all);
+    if (end.stop_requested()) return;
     begin_heartbeats(all);
     end_heartbeats();
     tend_idle();
     if (Clock::now() < side_again) continue;
     for (const auto step : {&Watch::keep_the_book_in_turn, &Watch::clear_old, &Watch::look_for_cycles,
                             &Watch::raise_floor, &Watch::look_at_server}) {
+      if (end.stop_requested()) return;
       (this->*step)();
       if (!side_failed_.exchange(false)) continue;
       side_again = Clock::now() + side_pause;
       break;
     }
   }
-  for (Heartbeat& beat : beating_) beat.of->connection->give_up();
-  beating_.clear();
-  const std::lock_guard guard(book_);
-  if (!written_.empty()) write({forget(options_.layout.who_table(), written_)}, Clock::now() + side_time);
 }
 
 // --- what is held -----------------------------------------------------------------------------------------
@@ -187,7 +213,7 @@ void Watch::tend_idle() {
   for (Pool::Idle& idle : quiet) {
     if (kept(idle)) idle.connection->begin(fit_for_locks);
   }
-  Until soon(milliseconds(500));
+  Until soon(milliseconds(500), &ending_);
   for (Pool::Idle& idle : quiet) {
     if (kept(idle)) {
       const Reply reply = idle.connection->end(soon);
@@ -360,10 +386,19 @@ std::string Watch::who_is_in_the_way(std::uint64_t session, Clock::time_point en
   return words;
 }
 
-void Watch::changed(std::optional<Clock::time_point> end) {
+void Watch::changed(std::optional<Clock::time_point> end) noexcept {
   if (options_.publish_after != options_.publish_after.zero()) return;
-  const Clock::time_point usual = Clock::now() + side_time;
-  keep_the_book(end ? std::min(*end, usual) : usual);
+  const Clock::time_point now = Clock::now(), usual = now + changed_time;
+  if (now < at_once_again_.load()) return wake();
+  try {
+    keep_the_book(end ? std::min(*end, usual) : usual);
+  } catch (...) {  // no memory
+    wake();
+  }
+  if (Clock::now() < usual) return;
+  // Whoever gives up leaves a session behind that waits at the server. So not everybody tries.
+  at_once_again_ = Clock::now() + side_pause;
+  wake();
 }
 
 void Watch::keep_the_book_in_turn() { keep_the_book(Clock::now() + side_time); }
@@ -390,6 +425,7 @@ void Watch::keep_the_book(Clock::time_point end) {
   });
   const std::string table = options_.layout.who_table();
   std::vector<std::uint64_t> over = written_, ids;
+  std::vector<std::pair<std::uint64_t, std::string>> news;
   std::vector<std::string> statements;
   for (const Entry& entry : entries) {
     std::erase(over, entry.id());
@@ -398,9 +434,8 @@ void Watch::keep_the_book(Clock::time_point end) {
     std::string what = (entry.waits ? "waits " : "holds ") + std::to_string(entry.fence) + " " + entry.owner + " " +
                        std::to_string(entry.nodes.size());
     for (const std::uint64_t session : entry.behind) what += " " + std::to_string(session);
-    std::string& known = known_[entry.id()];
-    if (known == what) continue;
-    known = std::move(what);
+    if (const auto known = known_.find(entry.id()); known != known_.end() && known->second == what) continue;
+    news.emplace_back(entry.id(), std::move(what));
     statements.push_back(publish(table, entry));
   }
   if (!over.empty()) statements.push_back(forget(table, over));
@@ -409,8 +444,9 @@ void Watch::keep_the_book(Clock::time_point end) {
     statements.push_back(still_alive(table, ids));
   }
   if (statements.empty() || write(statements, end)) {
-    for (const std::uint64_t id : over) known_.erase(id);
     written_ = std::move(ids);
+    for (const std::uint64_t id : over) known_.erase(id);
+    for (auto& [id, what] : news) known_[id] = std::move(what);
   } else {
     known_.clear();  // all of it again, next time
     for (const std::uint64_t id : ids) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,14 +31,18 @@ class Watch {
   void declare_lost(Held& held);
   void start();          // on first use; again is harmless. Throws Error
   void wake() noexcept;  // something changed that others should know soon
+  // For good, when nothing is held and nobody asks any more: what was written down is taken out, as far as there is
+  // time, and the pool is closed. Returns when that is done, or soon after `by`. In a callback of lost() it is done
+  // when that returns. Again is harmless.
+  void end(Clock::time_point by) noexcept;
 
   // Writes down what has lasted long enough, and with a wait all that its owner holds. Every member of a cycle waits
   // and holds, be it here in the local queue or at the server, so the table then has every cycle. Takes out what is
   // over.
   void keep_the_book(Clock::time_point end);
   // The same, at once, where everything is to be written down at once (?publish_after=0); as far as there is time,
-  // and the rest is left to the thread.
-  void changed(std::optional<Clock::time_point> end = std::nullopt);
+  // which is never much, and the rest is left to the thread.
+  void changed(std::optional<Clock::time_point> end = std::nullopt) noexcept;
 
   // What this process has, without or with those who wait in the local queue; and what others have published, as far as
   // it can be read.
@@ -58,6 +63,7 @@ class Watch {
   using AllHeld = std::vector<std::shared_ptr<Held>>;
 
   void run(const std::stop_token& end);
+  void look_after(const std::stop_token& end);
   void keep_the_book_in_turn();
   void listen(const AllHeld& all);
   void begin_heartbeats(const AllHeld& all);
@@ -90,9 +96,13 @@ class Watch {
       looked_at_server_ = Clock::now();
   std::atomic<bool> anything_written_{false};
   std::atomic<bool> side_failed_{false};
+  std::atomic<Clock::time_point> at_once_again_{Clock::time_point()};  // until then changed() leaves it to the thread
+
   Ending ending_;
+  std::mutex starting_;  // guards what follows
+  std::condition_variable ended_;
+  bool runs_ = false;
   std::jthread thread_;
-  std::mutex starting_;
 };
 
 }  // namespace hierlock::mysql

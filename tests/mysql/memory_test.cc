@@ -1,0 +1,39 @@
+// An acquire that runs out of memory, wherever it does, leaves nothing behind.
+#include "memory.h"
+
+#include <utility>
+
+#include "on_server.h"
+
+namespace hierlock::mysql_tests {
+namespace {
+
+class Memory : public OnServer {};
+
+TEST_P(Memory, that_is_refused_at_any_moment_of_an_acquire_leaves_no_lock_and_takes_no_connection) {  // H8
+  const std::string path = std::string(40, 'u') + "/a1/r1";
+  Locker locker = open("connections=1"), other = open();
+  locker.acquire(path).release();  // all that is made once
+  long moment = 1;
+  for (bool granted = false; !granted; ++moment) {
+    SCOPED_TRACE(moment);
+    ASSERT_LT(moment, 1000);
+    try {
+      refused_allocation = moment;
+      const Lock lock = locker.acquire(path);
+      granted = std::exchange(refused_allocation, 0) != 0;
+    } catch (const std::exception&) {
+      refused_allocation = 0;
+    }
+    if (granted) break;
+    EXPECT_TRUE(eventually([&] { return other.try_acquire(path).has_value(); }, 2s)) << "somebody still has it";
+    const std::optional<Error> error = error_of([&] { locker.acquire(path, {.timeout = 5s}).release(); });
+    ASSERT_FALSE(error) << error->what();
+  }
+  EXPECT_GT(moment, 5) << "hardly anything was tried";
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Memory);
+
+}  // namespace
+}  // namespace hierlock::mysql_tests
