@@ -190,7 +190,8 @@ TEST_P(Doctor, connections_that_the_account_may_not_have_are_slow) {
   const Server user = make_user("ALL", quoted(table()));
   plain().ask("ALTER USER '" + user.user + "'@'%' WITH MAX_USER_CONNECTIONS 5");
   EXPECT_TRUE(says(finding(there(user), "connections"), Verdict::slow, "this account may have 5"));
-  EXPECT_TRUE(says(finding(there(user, "connections=3"), "connections"), Verdict::good, "room for 1 "));
+  EXPECT_TRUE(says(finding(there(user, "connections=3"), "connections"), Verdict::slow, "opens up to 6"));
+  EXPECT_TRUE(says(finding(there(user, "connections=2"), "connections"), Verdict::good, "room for 1 "));
 }
 
 // --- rights ------------------------------------------------------------------------------------------------------

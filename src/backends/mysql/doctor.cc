@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "mysql/pool.h"
 #include "mysql/schema.h"
 #include "mysql/statements.h"
 #include "mysql/views.h"
@@ -230,7 +231,7 @@ Finding connections(const Seen& seen, const Options& options) {
   const std::uint64_t most = number(value_of(seen.global, "max_connections"));
   const std::uint64_t own = number(value_of(seen.session, "max_user_connections"));
   const std::uint64_t used = number(value_of(seen.status, "Threads_connected"));
-  const std::uint64_t need = options.connections + 2;  // one for KILL, and one for snapshots
+  const std::uint64_t need = options.connections + Pool::beyond;
   if (most == 0) return bad("connections", Verdict::unknown, "the server does not say", "ask its operator");
   const std::uint64_t limit = own > 0 ? std::min(own, most) : most;
   const std::uint64_t room = most > used ? most - used : 0;
