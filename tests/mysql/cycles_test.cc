@@ -37,6 +37,31 @@ class Cycles : public OnServer {
   static bool says(const std::optional<Error>& error, const std::string& text) {
     return error && std::string(error->what()).find(text) != std::string::npos;
   }
+  // Each holds something and then asks for what the other has; `between` is done when both hold.
+  void two_in_a_cycle(Locker& one, Locker& two, const std::function<void()>& between) {
+    std::latch held(2), go(1);
+    const auto party = [&](Locker& locker, const char* first, const char* second) {
+      return ask([&, first, second] {
+        const Lock lock = locker.acquire(first);
+        held.count_down();
+        go.wait();
+        const Lock more = locker.acquire(second, {.timeout = 20s});
+      });
+    };
+    Request a = party(one, "p", "q"), b = party(two, "q", "p");
+    held.wait();
+    between();
+    const auto begin = Clock::now();
+    go.count_down();
+    const std::optional<Error> first = a.result.get(), second = b.result.get();
+    EXPECT_LT(Clock::now() - begin, soon);
+    EXPECT_NE(first.has_value(), second.has_value()) << "one is the victim";
+    for (const auto& error : {first, second}) {
+      if (error) {
+        EXPECT_EQ(error->kind(), ErrorKind::deadlock) << error->what();
+      }
+    }
+  }
   // The row of a user, as docs/format.md has it.
   static std::uint32_t bucket_of(const std::string& user, std::uint32_t buckets) {
     std::uint32_t hash = 2166136261u;
@@ -347,6 +372,48 @@ TEST_P(Cycles, are_found_although_something_else_of_the_process_cannot_be_writte
 }
 
 // --- two paths in one row -----------------------------------------------------------------------------------
+
+TEST_P(Cycles, are_found_although_somebody_has_emptied_what_was_written_down) {  // B11
+  Locker one = open(), two = open();
+  const auto both_hold = [&] { return plain().one("SELECT COUNT(*) FROM `" + table() + "_who`") == "2"; };
+  two_in_a_cycle(one, two, [&] {
+    ASSERT_TRUE(eventually(both_hold));
+    plain().ask("DELETE FROM `" + table() + "_who`");
+  });
+}
+
+TEST_P(Cycles, are_found_in_whatever_time_zones_the_sessions_are) {  // B11
+  const std::string before = plain().one("SELECT @@global.time_zone");
+  Locker one = open();
+  plain().ask("SET GLOBAL time_zone='+05:00'");
+  Locker two = open();
+  two_in_a_cycle(one, two, [] {});
+  plain().ask("SET GLOBAL time_zone='" + before + "'");
+}
+
+TEST_P(Cycles, a_wait_that_is_over_and_still_written_down_is_no_reason_for_a_deadlock) {  // B11
+  Locker one = open(), two = open();
+  std::optional<Lock> q = two.acquire("q");
+  std::latch done(1), over(1);
+  Request holder = ask([&] {  // has waited for q while it held p, which it keeps
+    const Lock p = one.acquire("p");
+    one.acquire("q").release();
+    done.count_down();
+    over.wait();
+  });
+  const std::string waits = "SELECT id FROM `" + table() + "_who` WHERE waits=1";
+  ASSERT_TRUE(eventually([&] { return plain().ask(waits).size() == 1; }));
+  plain().ask("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED");
+  plain().ask("BEGIN");
+  ASSERT_EQ(plain().ask(waits + " FOR UPDATE").size(), 1u);  // nobody can take it out
+  q.reset();
+  done.wait();
+  q = two.acquire("q");
+  EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { (void)two.acquire("p", {.timeout = 4s}); }));
+  plain().ask("ROLLBACK");
+  over.count_down();
+  EXPECT_FALSE(holder.result.get());
+}
 
 TEST_P(Cycles, an_owner_that_asks_for_a_row_it_holds_for_another_path_is_told_at_once) {  // B11, H15
   Locker locker = open("buckets=1");

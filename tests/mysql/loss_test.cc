@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <latch>
 #include <optional>
 
 #include <hierlock/operate.h>
@@ -86,6 +87,12 @@ class Loss : public OnServer {
   std::string through(const Relay& relay, const std::string& more = "") const {
     return url(behind(relay), "tls=off" + (more.empty() ? "" : "&" + more));
   }
+  static std::uint64_t session_of(const Locker& locker, const std::string& target) {
+    for (const Snapshot::Holder& holder : locker.snapshot().holders) {
+      if (holder.target == target) return holder.who.session;
+    }
+    return 0;
+  }
 };
 
 TEST_P(Loss, a_lock_whose_session_is_killed_is_lost_at_once) {  // B4
@@ -126,6 +133,29 @@ TEST_P(Loss, who_asks_again_with_the_lost_lock_in_hand_is_told_to_release_it) { 
       ErrorKind::deadlock, [&] { (void)locker.acquire("u1/a1"); }, "was lost: release() it"));
   lock.release();
   EXPECT_TRUE(locker.acquire("u1/a1").held());
+}
+
+TEST_P(Loss, a_callback_that_takes_long_keeps_nobody_from_looking_after_the_other_locks) {  // B4
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(through(relay));
+  Lock goes = locker.acquire("u1"), stays = locker.acquire("u2");
+  const std::uint64_t session = session_of(locker, "u1");
+  std::latch called(1), over(1);
+  const std::stop_callback slow(goes.lost(), [&] {
+    called.count_down();
+    over.wait();
+  });
+  plain().ask("KILL " + std::to_string(session));
+  called.wait();
+  relay.forget();
+  EXPECT_TRUE(eventually([&] {
+    const std::vector<Relay::Command> all = relay.commands();
+    return std::any_of(all.begin(), all.end(), [](const Relay::Command& command) {
+      return command.text.starts_with("SELECT CONNECTION_ID(), @@global.read_only");
+    });
+  })) << "a heartbeat of the other";
+  EXPECT_TRUE(stays.held());
+  over.count_down();
 }
 
 TEST_P(Loss, one_of_two_locks_may_be_lost_and_the_other_kept) {  // B4
@@ -413,6 +443,30 @@ TEST_P(Dying, who_waits_at_a_server_that_dies_is_told) {
 }
 
 // A failover demotes the primary under those who use it. Its rows stay locked, but exclude nobody on the new primary.
+TEST_P(Dying, a_lock_that_is_released_in_the_callback_of_its_loss_leaves_nothing) {  // B4, H8
+  Plain plain(own_->operator_url());
+  Locker locker = hierlock::open(url() + "&connections=1");
+  Lock lock = locker.acquire("u1");
+  std::latch told(1);
+  std::chrono::nanoseconds took{};
+  const std::stop_callback releases(lock.lost(), [&] {
+    const auto begin = Clock::now();
+    lock.release();
+    took = Clock::now() - begin;
+    told.count_down();
+  });
+  plain.ask("SET GLOBAL read_only=1");
+  told.wait();
+  EXPECT_LT(took, 900ms);
+  plain.ask("SET GLOBAL read_only=0");
+  const std::optional<Error> mine = error_of([&] { (void)locker.acquire("u1", {.timeout = 5s}); });
+  EXPECT_FALSE(mine) << mine->what();
+  auto other =
+      std::async(std::launch::async, [&] { return error_of([&] { (void)locker.acquire("u1", {.timeout = 5s}); }); });
+  const std::optional<Error> others = other.get();
+  EXPECT_FALSE(others) << others->what();
+}
+
 TEST_P(Dying, a_lock_on_a_server_that_becomes_read_only_is_lost_and_the_next_is_refused) {  // B4, H17
   Plain plain(own_->operator_url());
   Locker holds = hierlock::open(url()), busy = hierlock::open(url()), idle = hierlock::open(url());

@@ -422,6 +422,7 @@ Reply Connection::query(std::string_view sql, Vigil& vigil) {
   }
   slow_result_ = result;
   Reply reply;
+  if (result == nullptr) reply.changed = mysql_affected_rows(mysql_);
   read_rows(reply);
   return reply;
 }

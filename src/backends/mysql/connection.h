@@ -79,7 +79,8 @@ class Until final : public Vigil {
 struct Reply {
   unsigned code = 0;  // 0: well
   std::string message;
-  std::vector<std::vector<std::optional<std::string>>> rows;
+  std::vector<std::vector<std::optional<std::string>>> rows{};
+  std::uint64_t changed = 0;  // rows, by a statement that returns none
 
   bool well() const { return code == 0; }
 };

@@ -67,11 +67,7 @@ Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, Fences& fen
 
 Watch::~Watch() {
   end(Clock::now() + side_time_at_end);
-  if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();  // a callback of lost() used the Locker: with this thread its last reference goes
-  } else if (thread_.joinable()) {
-    thread_.join();
-  }
+  if (thread_.joinable()) thread_.join();
   close(wake_);
 }
 
@@ -81,8 +77,6 @@ void Watch::end(Clock::time_point by) noexcept {
   ending_.set(std::min(ending_.get(), by));
   thread_.request_stop();
   wake();
-  if (thread_.get_id() == std::this_thread::get_id()) return;
-  // Not join(): it would wait for what the callbacks of lost() have left to this thread's end, too.
   ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; });
 }
 
@@ -147,7 +141,14 @@ void Watch::declare_lost(Held& held) {
     const std::lock_guard guard(sessions_.mutex);
     lost = held.lost;
   }
-  lost.request_stop();  // runs callbacks: not under the mutex
+  if (!lost.stop_possible() || lost.stop_requested()) return;  // nobody wants to know, or knows already
+  // The callbacks are somebody else's, who may release the lock in them, or take long. So they have a thread of their
+  // own, and this one goes on looking after the other locks.
+  try {
+    std::thread([lost]() mutable { lost.request_stop(); }).detach();
+  } catch (...) {  // there is none to be had
+    lost.request_stop();
+  }
 }
 
 // Until something happens, for a while at most.
@@ -182,9 +183,8 @@ void Watch::begin_heartbeats(const AllHeld& all) {
 void Watch::end_heartbeats() {
   std::erase_if(beating_, [this](Heartbeat& beat) {
     Held& held = *beat.of;
-    const bool kept = sessions_.has(held);
     if (!held.connection->go_on()) {
-      if (kept && held.surely()) return false;
+      if (sessions_.has(held) && held.surely()) return false;
       held.connection->give_up();
     } else {
       const Reply reply = held.connection->reply();
@@ -195,8 +195,8 @@ void Watch::end_heartbeats() {
         held.connection->give_up();
       }
     }
-    if (held.connection->broken() && kept) declare_lost(held);
-    if (!kept) {  // released meanwhile, by somebody who could not wait for us
+    if (held.connection->broken() && sessions_.has(held)) declare_lost(held);
+    if (!sessions_.has(held)) {  // released meanwhile, by somebody who may not have waited for us
       held.connection->give_up();
       pool_.put_back(std::move(held.connection), held.owner);
     }
@@ -262,7 +262,7 @@ bool Watch::aside(const std::function<bool(Connection&, Vigil&)>& use, Clock::ti
   return done;
 }
 
-bool Watch::write(const std::vector<std::string>& statements, Clock::time_point end) {
+bool Watch::write(const std::vector<std::string>& statements, Clock::time_point end, std::uint64_t* last_changed) {
   bool done = false;
   aside(
       [&](Connection& side, Vigil& soon) {
@@ -277,6 +277,7 @@ bool Watch::write(const std::vector<std::string>& statements, Clock::time_point 
           }
           failed = !reply.well();
           all = all && !failed;
+          if (last_changed != nullptr) *last_changed = reply.changed;
         }
         const bool committed = side.query("COMMIT", soon).well();
         done = all && committed;
@@ -439,14 +440,18 @@ void Watch::keep_the_book(Clock::time_point end) {
     statements.push_back(publish(table, entry));
   }
   if (!over.empty()) statements.push_back(forget(table, over));
-  if (!ids.empty() && now - said_alive_ >= say_alive_interval) {
+  const bool say_alive = !ids.empty() && now - said_alive_ >= say_alive_interval;
+  if (say_alive) {
     said_alive_ = now;
     statements.push_back(still_alive(table, ids));
   }
-  if (statements.empty() || write(statements, end)) {
+  std::uint64_t alive = 0;
+  if (statements.empty() || write(statements, end, &alive)) {
+    const bool all_there = !say_alive || alive == ids.size();
     written_ = std::move(ids);
     for (const std::uint64_t id : over) known_.erase(id);
     for (auto& [id, what] : news) known_[id] = std::move(what);
+    if (!all_there) known_.clear();  // somebody has emptied the table
   } else {
     known_.clear();  // all of it again, next time
     for (const std::uint64_t id : ids) {
@@ -489,9 +494,10 @@ View Watch::waits_at_server() {
 }
 
 // What surely is a cycle, by who.h, and is seen twice, is one: once, it may be something that is written down still and
-// over already. Only what may be a cycle is a reason to ask the server, which is rare. All members see the same, so all
-// choose the same victim: therefore our own entries are looked at as they are written down, too, with the age that they
-// have there. (It is a little less than the true one, by the time that writing took.)
+// over already. For longer, if whoever has to take it out is stopped, or cannot: so the server is asked, too, about
+// this as about what only may be a cycle. Both are rare. All members see the same, so all choose the same victim:
+// therefore our own entries are looked at as they are written down, too, with the age that they have there. (It is a
+// little less than the true one, by the time that writing took.)
 void Watch::look_for_cycles() {
   const Clock::time_point now = Clock::now();
   if (now - looked_for_cycles_ < options_.publish_after / 4) return;
@@ -518,8 +524,8 @@ void Watch::look_for_cycles() {
       return entry.waits && entry.session == pending->session && entry.owner.starts_with(process_);
     });
     std::optional<Cycle> cycle = mine == all.end() ? std::nullopt : find_cycle(*mine, all);
-    if (cycle && !cycle->surely) {
-      if (!view && now >= ask_server_again_) view = waits_at_server();
+    if (cycle) {
+      if (!view && (cycle->surely || now >= ask_server_again_)) view = waits_at_server();
       cycle = view ? find_cycle(*mine, all, &*view) : std::nullopt;
     }
     Pending::Suspicion& suspicion = pending->suspicion;

@@ -32,8 +32,7 @@ class Watch {
   void start();          // on first use; again is harmless. Throws Error
   void wake() noexcept;  // something changed that others should know soon
   // For good, when nothing is held and nobody asks any more: what was written down is taken out, as far as there is
-  // time, and the pool is closed. Returns when that is done, or soon after `by`. In a callback of lost() it is done
-  // when that returns. Again is harmless.
+  // time, and the pool is closed. Returns when that is done, or soon after `by`. Again is harmless.
   void end(Clock::time_point by) noexcept;
 
   // Writes down what has lasted long enough, and with a wait all that its owner holds. Every member of a cycle waits
@@ -75,7 +74,8 @@ class Watch {
   View waits_at_server();
   void raise_floor();
   bool read_published(Connection& side, Vigil& soon, std::vector<Entry>& entries) const;
-  bool write(const std::vector<std::string>& statements, Clock::time_point end);
+  // All of them in one transaction; how many rows the last has changed.
+  bool write(const std::vector<std::string>& statements, Clock::time_point end, std::uint64_t* last_changed = nullptr);
   bool aside(const std::function<bool(Connection&, Vigil&)>& use);
   bool aside(const std::function<bool(Connection&, Vigil&)>& use, Clock::time_point end);
 

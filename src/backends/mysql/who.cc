@@ -139,7 +139,7 @@ std::string publish(std::string_view table, const Entry& entry) {
          std::to_string(entry.id()) + ", " + std::to_string(entry.session) + ", " + literal(cut(entry.owner)) + ", " +
          literal(cut(entry.owner_name)) + ", " + literal(cut(entry.host)) + ", " + literal(cut(entry.command)) + ", " +
          literal(cut(entry.note)) + ", " + std::to_string(entry.process) + ", " + std::to_string(entry.fence) +
-         ", NOW(6) - INTERVAL " + std::to_string(entry.age.count()) + " MICROSECOND, NOW(6), " +
+         ", UTC_TIMESTAMP(6) - INTERVAL " + std::to_string(entry.age.count()) + " MICROSECOND, UTC_TIMESTAMP(6), " +
          (entry.waits ? "1" : "0") + ", " + literal(write_nodes(entry)) + ")";
 }
 
@@ -157,17 +157,17 @@ std::string forget(std::string_view table, std::span<const std::uint64_t> ids) {
 }
 
 std::string still_alive(std::string_view table, std::span<const std::uint64_t> ids) {
-  return "UPDATE " + quoted(table) + " SET seen=NOW(6)" + among(ids);
+  return "UPDATE " + quoted(table) + " SET seen=UTC_TIMESTAMP(6)" + among(ids);
 }
 
 std::string find_old(std::string_view table) {
-  return "SELECT id FROM " + quoted(table) + " WHERE seen < NOW(6) - INTERVAL 60 SECOND";
+  return "SELECT id FROM " + quoted(table) + " WHERE seen < UTC_TIMESTAMP(6) - INTERVAL 60 SECOND";
 }
 
 std::string read_all(std::string_view table) {
   return "SELECT session, owner, owner_name, host, command, note, process, fence, TIMESTAMPDIFF(MICROSECOND, since, "
-         "NOW(6)), waits, nodes FROM " +
-         quoted(table) + " WHERE seen > NOW(6) - INTERVAL 10 SECOND ORDER BY id";
+         "UTC_TIMESTAMP(6)), waits, nodes FROM " +
+         quoted(table) + " WHERE seen > UTC_TIMESTAMP(6) - INTERVAL 10 SECOND ORDER BY id";
 }
 
 std::vector<Entry> read_entries(const Reply& reply) {
