@@ -20,7 +20,10 @@
 # rooms it DEPENDS on, of no others, and not of those they depend on. So what a room shows in its headers it must be able to
 # show: locker depends on embedded, embedded on engine, and embedded's headers say nothing of the engine's.
 #
-#   hierlock_suite(<name> [PATH <folder>] [SERIAL])   tests against the public headers only: program <name>, ctest <name>
+#   hierlock_suite(<name> [PATH <folder>] [PARTS <part> <filter> ...])
+#                                                     tests against the public headers only: program <name>, ctest <name>,
+#                                                     or a ctest <name>.<part> for the cases of each gtest filter
+#   hierlock_waits_for(<ctest> <server>...)           it shares the machine with others, but not these servers
 #   hierlock_own(<target>)                            warnings and the like, for the project's own targets only
 #   hierlock_own_test(<target>)                       the same, for tests
 
@@ -145,7 +148,8 @@ function(hierlock_room name)
 
   if(HIERLOCK_BUILD_TESTS AND tests)
     # With the objects it needs, not the whole library: a change in the engine does not relink the tests of the plan.
-    hierlock_test_program(${name}_test unit.${name} unit ${tests})
+    hierlock_test_program(${name}_test ${tests})
+    hierlock_gtest(unit.${name} ${name}_test unit)
     target_include_directories(${name}_test PRIVATE ${views})
     target_link_libraries(${name}_test PRIVATE ${objects} ${libraries})
   endif()
@@ -173,24 +177,36 @@ function(hierlock_embed variable space)
   set(${variable} "${out}" PARENT_SCOPE)
 endfunction()
 
+# Suites measure waits against bounds, so they do not share the machine with another test, unless they mostly wait for
+# servers: see hierlock_waits_for().
 function(hierlock_suite name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "PATH" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PATH" "PARTS")
   if(NOT arg_PATH)
     set(arg_PATH ${name})
   endif()
   get_filename_component(folder "${arg_PATH}" ABSOLUTE)
   file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
-  hierlock_test_program(${name} ${name} ${name} ${sources})
+  hierlock_test_program(${name} ${sources})
   target_include_directories(${name} PRIVATE "${folder}")
   target_link_libraries(${name} PRIVATE hierlock::hierlock)
-  if(arg_SERIAL)
-    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  set(tests "")
+  while(arg_PARTS)
+    list(POP_FRONT arg_PARTS part filter)
+    hierlock_gtest(${name}.${part} ${name} ${name} "--gtest_filter=${filter}")
+    list(APPEND tests ${name}.${part})
+  endwhile()
+  if(NOT tests)
+    hierlock_gtest(${name} ${name} ${name})
+    set(tests ${name})
   endif()
+  set_tests_properties(${tests} PROPERTIES RUN_SERIAL TRUE)
 endfunction()
 
-# One gtest program as one ctest: a process per test case costs more than most cases do. The cases are counted from the
-# XML that each program leaves in <build>/test-results/<ctest name>.xml.
-function(hierlock_test_program target test label)
+function(hierlock_waits_for test)
+  set_tests_properties(${test} PROPERTIES RUN_SERIAL FALSE PROCESSORS 1 RESOURCE_LOCK "${ARGN}")
+endfunction()
+
+function(hierlock_test_program target)  # then its sources
   find_package(GTest REQUIRED)
   add_executable(${target} ${ARGN})
   hierlock_own_test(${target})
@@ -211,9 +227,15 @@ function(hierlock_test_program target test label)
     add_custom_target(hierlock_tests)  # all test programs, without what only other tests need
   endif()
   add_dependencies(hierlock_tests ${target})
-  add_test(NAME ${test} COMMAND ${target} --gtest_brief=1)
+endfunction()
+
+# One run of a gtest program as one ctest: a process per test case costs more than most cases do. The cases are counted
+# from the XML that each run leaves in <build>/test-results/<ctest name>.xml. To ctest half a processor is one (see
+# run_ctest() in tools/lib.sh): what computes takes two, what waits one.
+function(hierlock_gtest test target label)  # then more arguments for the program
+  add_test(NAME ${test} COMMAND ${target} --gtest_brief=1 ${ARGN})
   set_tests_properties(${test} PROPERTIES
-    LABELS ${label} TIMEOUT 900
+    LABELS ${label} TIMEOUT 900 PROCESSORS 2
     ENVIRONMENT "GTEST_OUTPUT=xml:${hierlock_BINARY_DIR}/test-results/${test}.xml")
 endfunction()
 

@@ -82,7 +82,8 @@ build() {
 # --- test results -----------------------------------------------------------------------------------------------------
 
 # run_ctest PRESET ARGS...: runs, and sets passed, failed and skipped. A gtest program counts with each of its cases, any
-# other test as one. Returns 0 even if tests fail: the counts say it.
+# other test as one. Returns 0 even if tests fail: the counts say it. Many tests wait more than they compute, so ctest is
+# told of twice the processors, and a test that computes takes two of them.
 run_ctest() {
   local preset=$1 results=build/$1/test-results status=0 name state xml total bad left_out wrapper=()
   shift
@@ -92,7 +93,7 @@ run_ctest() {
   # The thread sanitizer of gcc 12 does not start on kernels that randomise addresses by more bits than it knows.
   # Not every container allows turning it off.
   if [[ $preset == tsan ]] && setarch -R true 2>/dev/null; then wrapper=(setarch -R); fi
-  "${wrapper[@]}" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+  "${wrapper[@]}" ctest --test-dir "build/$preset" -j $((2 * jobs)) --output-on-failure --no-tests=error \
     --output-junit "$root/$results/ctest.junit" "$@" || status=$?
 
   if [[ -f $results/ctest.junit ]]; then
