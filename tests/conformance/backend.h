@@ -36,6 +36,9 @@ class Table {
   // How many a Locker of open() can hold at once, at least.
   virtual std::size_t locks_at_once() const { return 1'000'000; }
 
+  // Whether what is over in one process is so in everybody's snapshot at once, not only soon.
+  virtual bool forgets_at_once() const { return true; }
+
   // A Locker with room for about `locks` locks at once; none where the store has no such bound.
   virtual std::optional<Locker> open_small(std::size_t locks) {
     (void)locks;

@@ -275,11 +275,17 @@ std::uint64_t Conformance::owner_number(const Party& party) {
   fail(party.name() + " neither holds nor waits");
 }
 
-bool Conformance::nothing_left(const Party& party) { return held_by(party).empty() && waits_of(party).empty(); }
+bool Conformance::nothing_left(const Party& party) {
+  const auto nothing = [&] { return held_by(party).empty() && waits_of(party).empty(); };
+  return table_->forgets_at_once() ? nothing() : eventually(nothing);
+}
 
 bool Conformance::nothing_left() {
-  const Snapshot now = locker().snapshot();
-  return now.holders.empty() && now.waiters.empty();
+  const auto nothing = [&] {
+    const Snapshot now = locker().snapshot();
+    return now.holders.empty() && now.waiters.empty();
+  };
+  return table_->forgets_at_once() ? nothing() : eventually(nothing);
 }
 
 std::string Conformance::state() { return describe(locker().snapshot()); }
