@@ -99,7 +99,9 @@ TEST_P(Owners, thousands_of_threads_that_come_and_go_leave_nothing) {
 }
 
 TEST_P(Owners, thousands_of_owners_that_come_and_go_leave_nothing) {
-  for (int i = 0; i < 20000 / slowness; ++i) {
+  // At a server each takes round trips; what they left there would pile up all the same.
+  const int owners = (can().across_machines ? 2000 : 20000) / slowness;
+  for (int i = 0; i < owners; ++i) {
     const Owner owner = locker().owner("owner " + std::to_string(i));
     const Lock lock = locker().acquire("u1", {.owner = &owner});
     ASSERT_TRUE(lock.held());
