@@ -303,6 +303,19 @@ TEST_P(Provision, killed_half_way_it_goes_on_where_it_was) {  // H11
   EXPECT_TRUE(complete());
 }
 
+// The way that the refusals of too deep a path and of other numbers name.
+TEST_P(Provision, more_levels_are_in_another_table) {
+  provision(ahead(), {.buckets = 10, .levels = 3});
+  EXPECT_TRUE(fails_with(
+      ErrorKind::incompatible, [&] { provision(ahead(), {.levels = 4}); }, "another table= may have others"));
+  const std::string other = server().url("table=" + table() + "_4");
+  Program tool({HIERLOCK_BIN, "provision", "--on", other, "--buckets", "10", "--levels", "4"});
+  tool.says_all();
+  EXPECT_EQ(tool.wait(), 0) << tool.said();
+  EXPECT_TRUE(hierlock::open(other).acquire("a/b/c/d").held());
+  for (const char* part : {"", "_settings", "_who"}) plain().ask("DROP TABLE `" + table() + "_4" + part + "`");
+}
+
 TEST_P(Provision, an_interrupt_ends_it_after_the_chunk_and_says_so) {  // H11
   Program tool({HIERLOCK_BIN, "provision", "--on", ahead(), "--buckets", "10k", "--throttle", "4k"});
   ASSERT_TRUE(tool.says("of 30,000 rows (")) << tool.said();
