@@ -67,7 +67,8 @@ class Lock {
   bool held() const noexcept;
   explicit operator bool() const noexcept { return held(); }
 
-  // Triggered when the store takes the lock away. Advisory: ask held() before you write. Made on first use.
+  // Triggered when the store takes the lock away. Advisory: ask held() before you write. Made on first use. Nothing here
+  // tells why; on shm: snapshot().log may, on a database its own log.
   std::stop_token lost() const;
 
   // Gives the lock back. Never throws, never blocks for more than 1 s; a second release is harmless (B6).

@@ -58,9 +58,10 @@ Usage: hierlock exec [OPTIONS] TARGET... -- COMMAND [ARGUMENT...]
 
 All targets are locked at once or none, then the command runs, then they are
 released. If hierlock itself is killed: on shm: the lock lasts as long as the
-command, on a database both end with hierlock. The command has the lock's fence in HIERLOCK_FENCE: a number that is
-higher than that of every earlier lock on the same target, or above or below
-it; whatever the command writes to can refuse what comes with a lower one.
+command, on a database both end with hierlock. The command has the lock's fence
+in HIERLOCK_FENCE: a number that is higher than that of every earlier lock on
+the same target, or above or below it; whatever the command writes to can
+refuse what comes with a lower one.
 
 Signals sent to hierlock are passed on to the command; one that comes while it
 still waits for the lock ends it, and nothing is run. If the lock is lost, the
