@@ -259,7 +259,7 @@ TEST_P(Errors, a_server_that_is_not_there_is_looked_for_in_the_url) {
   const std::string somebody = "mysql://app:secret@";
   for (const char* nowhere : {"127.0.0.1:1/shop", "nowhere.invalid/shop?tls=off", "/shop?socket=/nowhere.sock"}) {
     EXPECT_TRUE(fails_with(
-        ErrorKind::unavailable, [&] { (void)hierlock::open(somebody + nowhere); }, "of the URL?"))
+        ErrorKind::unavailable, [&] { (void)hierlock::open(somebody + nowhere); }, "of the URL right?"))
         << nowhere;
   }
 }

@@ -238,6 +238,11 @@ TEST_P(Provision, missing_rights_are_named) {  // H11
   EXPECT_TRUE(fails_with(
       ErrorKind::denied, [&] { provision(ahead(reader), small()); },
       "needs CREATE, SELECT, INSERT and UPDATE on " + table()));
+  Server stranger = server();
+  stranger.password = "wrong";
+  const std::optional<Error> error = error_of([&] { provision(ahead(stranger), small()); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(std::string(error->what()).find("needs CREATE"), std::string::npos) << error->what();
   // Who may not create needs not, once the tables are there.
   provision(ahead(), {.buckets = 100, .levels = 1});
   plain().ask("DELETE FROM " + table() + " WHERE bucket > 50");

@@ -31,7 +31,7 @@ constexpr unsigned lock_no_wait = 3572, connection_killed = 1927, client_idle = 
                    read_only_mode = 1836, account_locked = 3118, account_locked_mariadb = 4151, old_login = 1251,
                    password_to_change = 1820, password_expired = 1862, no_password = 1698, too_many_statements = 1461;
 
-constexpr const char* check_place = ". Does the server run, and are host and port those of the URL?";
+constexpr const char* check_place = ". Does the server run, and are the host and the port of the URL right?";
 
 timespec to_timespec(Clock::duration time) {
   const auto ns = std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
@@ -164,6 +164,11 @@ bool is_disconnect(unsigned code) noexcept {
   }
 }
 
+bool lacks_right(unsigned code) noexcept {
+  return code == ER_DBACCESS_DENIED_ERROR || code == ER_TABLEACCESS_DENIED_ERROR ||
+         code == ER_COLUMNACCESS_DENIED_ERROR || code == ER_SPECIFIC_ACCESS_DENIED_ERROR;
+}
+
 Error error_of(unsigned code, const std::string& message, const std::string& doing) {
   const auto error = [&](ErrorKind kind, const std::string& advice) {
     return Error(kind, "cannot " + doing + ": " + message + " (" + std::to_string(code) + ")" + advice, code);
@@ -178,9 +183,10 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
       return error(ErrorKind::busy, "");
     case ER_ACCESS_DENIED_ERROR:
     case no_password:
-      return error(ErrorKind::denied,
-                   ". Check the user and the password (in the URL, where %HH stands for what has a meaning there, or "
-                   "by password_file= or password_env=), and tls=on for an account that demands TLS");
+      return error(
+          ErrorKind::denied,
+          ". Check the user and the password (in a URL with %HH for special characters, or by password_file= or "
+          "password_env=), and tls= if the account demands it");
     case ER_HOST_NOT_PRIVILEGED:
       return error(ErrorKind::denied, ". The server has no account for anybody on this machine");
     case account_locked:

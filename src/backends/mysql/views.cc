@@ -14,7 +14,6 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t most_locks = 20'000, most_waits = 100'000, most_transactions = 5'000;
 constexpr milliseconds server_time{1500};
-constexpr unsigned database_denied = 1044, table_denied = 1142, column_denied = 1143, right_missing = 1227;
 // trx0i_s.cc of MariaDB: the copy is made anew when the last reader has been gone for so long.
 constexpr milliseconds copy_kept{100}, copy_kept_at_most{110};
 constexpr int tries_for_a_new_copy = 3;
@@ -31,13 +30,9 @@ std::string text(const std::optional<std::string>& cell) { return cell.value_or(
 // `127.0.0.1:36754`, as MariaDB has it, without the port.
 std::string without_port(const std::string& host) { return host.substr(0, host.rfind(':')); }
 
-bool is_denied(unsigned code) {
-  return code == database_denied || code == table_denied || code == column_denied || code == right_missing;
-}
-
 View not_seen(Connection& connection, const Reply& reply, const Options& options, Vigil& vigil) {
   View view;
-  view.denied = is_denied(reply.code);
+  view.denied = lacks_right(reply.code);
   view.note = view.denied
                   ? "this account may not see who waits for whom, so only what processes have written down about "
                     "themselves is shown: " +
