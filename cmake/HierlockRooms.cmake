@@ -164,6 +164,7 @@ function(hierlock_component name libraries)  # then the objects of its parts
     LINKER_LANGUAGE CXX OUTPUT_NAME hierlock-${name} EXPORT_NAME ${name}
     VERSION ${hierlock_VERSION} SOVERSION ${hierlock_VERSION_MAJOR}.${hierlock_VERSION_MINOR})
   set_property(GLOBAL APPEND PROPERTY HIERLOCK_COMPONENTS ${name})
+  set_property(GLOBAL PROPERTY HIERLOCK_COMPONENT_LIBS_${name} ${libraries})
 endfunction()
 
 # Text files as a source: hierlock_embed(<variable> <namespace> <file>...) makes a .cc that defines, of each file, a

@@ -16,6 +16,10 @@
 //   mutex.h         a target as a standard mutex
 //   lock_manager.h  a name with a number of slots, with polling and backoff where a store needs it
 //   mode.h          IS, IX, S, X
+// and by themselves:
+//   operate.h       for operators: provision(), doctor(), statements()
+//   mysql.h         the component for MySQL and MariaDB: the URL and its options
+//   lab.h           the component that plays scenarios on databases and stores
 //   spi/            for those who write a store
 //
 // (H1), (B3) and the like name requirements; the tests name them too, so that `grep -rnw H1 tests src` shows the proof.

@@ -110,6 +110,7 @@ class Locker {
 //       ?max_locks=N        room for about N locks at once (default 1,000,000); the one who creates the table decides
 //   memory:                 inside this process; each open() is a lock table of its own
 //       ?max_locks=N        (default 16,000,000)
+//   mysql://USER@HOST/DB    between machines, on MySQL and MariaDB: link hierlock::mysql and see mysql.h
 // max_locks counts locks on paths of three levels; deeper paths and ids of more than 70 bytes take more of it. When
 // there is no more room: `exhausted`. docs/shm.md says who shares a table and what can go wrong. Throws
 // invalid_argument for a malformed URL or an unknown option, unsupported for a store that is not there, incompatible,

@@ -15,9 +15,10 @@
 //     ?provision=lazy         missing tables and rows are made when they are first needed; otherwise not_provisioned
 //     ?connections=N          at most so many at once (default 16): each lock that is held needs one
 //     ?publish_after=MS       what lasts so long is written down for status and deadlock detection (default 1000)
+//     ?views=off              snapshots do not ask the server's own views (default on)
 //     ?tls=off|on|verify ?ca=FILE    default: verify, except on loopback and sockets: off
 //     ?socket=PATH            instead of a host
-//     ?password_file=FILE ?password_env=NAME    so that it is in no process list
+//     ?password_file=FILE ?password_env=NAME    so that it is in no process list; one of the two
 // docs/mysql.md tells what such a lock is, what it costs, and what it cannot do.
 #pragma once
 

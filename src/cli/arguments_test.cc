@@ -175,8 +175,20 @@ TEST(Arguments, url_of_a_store_with_a_program_of_its_own_is_handed_to_that) {
     FAIL() << "it is read here";
   } catch (const AnotherProgram& other) {
     EXPECT_EQ(other.scheme, "mysql");
-    EXPECT_EQ(other.otherwise.find("hunter2"), std::string::npos) << other.otherwise;
+    for (const bool built : {true, false}) {
+      const std::string text = missing_program({other.scheme, other.from, built, other.to_have_it}, "/opt/bin");
+      EXPECT_EQ(text.find("hunter2"), text.npos) << text;
+      EXPECT_NE(text.find("--on: this hierlock has no mysql: store: "), text.npos) << text;
+    }
   }
+}
+
+TEST(Arguments, a_part_that_was_not_built_and_one_that_was_left_behind_have_different_remedies) {
+  const std::string unbuilt = missing_program({"mysql", "--on", false, "install libmariadb-dev"}, "/opt/bin");
+  EXPECT_NE(unbuilt.find("it was built without; install libmariadb-dev"), unbuilt.npos) << unbuilt;
+  const std::string left = missing_program({"mysql", "--on", true, "install libmariadb-dev"}, "/opt/bin");
+  EXPECT_NE(left.find("hierlock-mysql is neither in /opt/bin nor in ../libexec/hierlock"), left.npos) << left;
+  EXPECT_EQ(left.find("libmariadb"), left.npos) << left;
 }
 
 TEST(Arguments, doctor_has_a_store_and_a_form) {

@@ -80,7 +80,8 @@ int break_locks(const BreakCommand& command) {
   const std::string node = node_text(command.target);
   if (spi::Url::parse(command.store.text).scheme != "shm") {
     throw UsageError(
-        "break: this store cannot break locks: only shm: can; end the process or the session that holds it");
+        "break: this store cannot break locks: only shm: can; end the process that holds it, or at a "
+        "database the session that status names, with KILL");
   }
   std::string why;
   std::optional<Locker> opened = open_to_look(command.store, why);

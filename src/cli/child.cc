@@ -1,6 +1,8 @@
 #include "cli/child.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,7 +40,9 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 // The child borrows the parent's memory until it calls exec (vfork): it starts as fast however much memory a store has
 // mapped, nothing of the library runs at a fork, and the parent reads why exec failed from its own variable. In return
 // the child may do nothing here but call the kernel. No signal handler can run in it: the tool has none.
-pid_t start(char* const* argv, char* const* environment, int lifeline, const Signals& signals, int& error) noexcept {
+pid_t start(char* const* argv, char* const* environment, int lifeline, bool dies_with_us, const Signals& signals,
+            int& error) noexcept {
+  const pid_t self = getpid();
   const pid_t pid = vfork();
   if (pid != 0) {
     if (pid < 0) error = errno;
@@ -46,6 +50,10 @@ pid_t start(char* const* argv, char* const* environment, int lifeline, const Sig
   }
   // Scripts use low numbers for files of their own, and would close it without knowing.
   if (lifeline >= 0 && fcntl(lifeline, F_DUPFD, 100) < 0) fcntl(lifeline, F_SETFD, 0);
+  if (dies_with_us) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != self) _exit(127);  // killed before it could be asked for
+  }
   signals.restore_in_child();
   execvpe(argv[0], argv, environment);
   error = errno;
@@ -55,11 +63,11 @@ pid_t start(char* const* argv, char* const* environment, int lifeline, const Sig
 }  // namespace
 
 Child::Child(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& extra,
-             int lifeline, const Signals& signals)
+             int lifeline, bool dies_with_us, const Signals& signals)
     : signals_(signals) {
   std::vector<std::string> arguments = command;
   std::vector<std::string> environment = environment_with(extra);
-  pid_ = start(pointers(arguments).data(), pointers(environment).data(), lifeline, signals, error_);
+  pid_ = start(pointers(arguments).data(), pointers(environment).data(), lifeline, dies_with_us, signals, error_);
   if (error_ == 0 || pid_ < 0) return;
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

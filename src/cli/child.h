@@ -16,9 +16,9 @@ class Child {
  public:
   // Starts the command, looked up in PATH, with `extra` in its environment beside ours, and with `lifeline` open (-1:
   // none); otherwise as if the tool had not been there: the same streams, signals and process group.
-  // The signals must have become_parent().
+  // The signals must have become_parent(). With `dies_with_us` it is killed when this thread ends, whatever ends it.
   Child(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& extra,
-        int lifeline, const Signals& signals);
+        int lifeline, bool dies_with_us, const Signals& signals);
 
   // 0, or why it could not be started.
   int error() const noexcept { return error_; }

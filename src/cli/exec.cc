@@ -1,9 +1,10 @@
 // The steps, and what keeps a gap between two of them harmless:
 //   1. signals are kept back        from here on none is lost; the store's threads inherit it
 //   2. the lock is acquired         a signal that came before step 3 ends the tool, and nothing is run
-//   3. the command is started       with the lifeline, so that the lock lasts as long as the command, whatever becomes
-//   of
-//                                   the tool
+//   3. the command is started       so that it never outlives the lock, whatever becomes of the tool: with the
+//   lifeline,
+//                                   by which the lock lasts as long as the command; or, on a store that has none, so
+//                                   that the kernel kills it when the tool ends
 //   4. the command is waited for    signals are passed on; a lost lock ends the command
 //   5. the lock is released
 #include "cli/exec.h"
@@ -69,8 +70,16 @@ int not_acquired(const ExecCommand& command, const Locker& locker, const Error& 
   return command.conflict_exit_code;
 }
 
+// Otherwise the store takes the lock away when the tool ends, whatever the command does, and has no log.
+bool has_lifeline(Locker& locker) { return locker.lifeline() >= 0; }
+
 // Why a lock was lost, as far as it can be told from here. A table that was removed takes its log with it.
 std::string why_lost(const ExecCommand& command, Locker& locker) {
+  if (!has_lifeline(locker)) {
+    return "its session ended, or was not certain any more: somebody or the server ended it, or the server could not "
+           "be "
+           "reached";
+  }
   struct stat file {};
   const bool removed = fstat(locker.lifeline(), &file) == 0 && file.st_nlink == 0;
   if (removed) return "the file of the lock table was removed or replaced";
@@ -132,7 +141,10 @@ int exec(const ExecCommand& command) {
   if (const auto signal = signals.take({})) return exit_by_signal + signal->si_signo;
 
   signals.become_parent();
-  Child child(command.command, {{"HIERLOCK_FENCE", std::to_string(lock.fence())}}, locker.lifeline(), signals);
+  // This is the main thread, which ends with the process and not before.
+  const bool dies_with_us = locker.capabilities().across_processes && !has_lifeline(locker);
+  Child child(command.command, {{"HIERLOCK_FENCE", std::to_string(lock.fence())}}, locker.lifeline(), dies_with_us,
+              signals);
   if (child.error() != 0) return cannot_run(command, child.error());
 
   bool lost = false;

@@ -57,10 +57,11 @@ constexpr const char* exec_help =
 Usage: hierlock exec [OPTIONS] TARGET... -- COMMAND [ARGUMENT...]
 
 All targets are locked at once or none, then the command runs, then they are
-released. The lock lasts as long as the command even if hierlock itself is
-killed. The command has the lock's fence in HIERLOCK_FENCE: a number that is
-higher than that of every earlier lock on the same target, or above or below
-it; whatever the command writes to can refuse what comes with a lower one.
+released. If hierlock itself is killed: on shm: the lock lasts as long as the
+command, on a database both end with hierlock. The command has the lock's fence
+in HIERLOCK_FENCE: a number that is higher than that of every earlier lock on
+the same target, or above or below it; whatever the command writes to can
+refuse what comes with a lower one.
 
 Signals sent to hierlock are passed on to the command; one that comes while it
 still waits for the lock ends it, and nothing is run. If the lock is lost, the
@@ -251,8 +252,8 @@ Options:
 Numbers may end in k, M or G.
 
 Examples:
-  hierlock provision --on mysql://app@db/shop?password_file=secret
-      3 levels of 10,000,000 rows: some minutes and 800 MB
+  hierlock provision --on 'mysql://app@db/shop?password_file=secret'
+      3 levels of 10,000,000 rows: some minutes and 765 MB
   hierlock provision --buckets 100k
       a smaller table for fewer ids; hierlock collisions tells what it costs
   hierlock provision --throttle 20k

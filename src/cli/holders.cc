@@ -43,6 +43,10 @@ std::vector<std::string> details(const Snapshot::Party& who) {
   // `exec` calls its owner after the command, which is at the end of its own command line.
   const bool said = who.command.ends_with(who.owner_name);
   if (!who.owner_name.empty() && !said) out.push_back("owner    " + showable(who.owner_name));
+  // What a database calls it: KILL ends it.
+  if (who.session != 0 && !who.owner_name.starts_with("session ")) {
+    out.push_back("session  " + std::to_string(who.session));
+  }
   if (!who.note.empty()) out.push_back("note     " + showable(who.note));
   return out;
 }

@@ -1,8 +1,5 @@
 #include "cli/look.h"
 
-#include <algorithm>
-#include <string_view>
-
 #include <hierlock/error.h>
 #include <hierlock/spi/url.h>
 
@@ -24,12 +21,7 @@ std::optional<Locker> open_to_look(const StoreUrl& url, std::string& why) {
 
 std::string status_command(const StoreUrl& url) {
   if (url.from != "--on") return "hierlock status";
-  const std::string text = plan::showable(spi::Url::parse(url.text).safe_text());
-  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("/:._-").find(c) != std::string_view::npos;
-  });
-  return "hierlock --on " + (plain ? text : "'" + text + "'") + " status";
+  return "hierlock --on " + plan::shell_word(spi::Url::parse(url.text).safe_text()) + " status";
 }
 
 }  // namespace hierlock::cli

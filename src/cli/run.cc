@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -22,6 +24,7 @@
 #include "cli/provision.h"
 #include "cli/status.h"
 #include "cli/store.h"
+#include "plan/text.h"
 
 namespace hierlock::cli {
 namespace {
@@ -67,6 +70,12 @@ void fill_standard_files() {
   }
 }
 
+#ifdef HIERLOCK_LAB_TOOL
+constexpr bool built_with_lab = true;
+#else
+constexpr bool built_with_lab = false;
+#endif
+
 struct Do {
   int (*lab)(const LabCommand&);
 
@@ -79,7 +88,7 @@ struct Do {
   int operator()(const ProvisionCommand& command) const { return provision(command); }
   int operator()(const DoctorCommand& command) const { return doctor(command); }
   int operator()(const LabCommand& command) const {
-    if (lab == nullptr) throw AnotherProgram{"lab", "lab: this build has none"};
+    if (lab == nullptr) throw AnotherProgram{"lab", "lab", built_with_lab, "configure it with -DHIERLOCK_LAB=ON"};
     return lab(command);
   }
 };
@@ -98,8 +107,11 @@ int take_over(const AnotherProgram& other, const char* const* argv) {
   const std::string name = "hierlock-" + other.scheme;
   for (const std::filesystem::path& folder : {self.parent_path(), self.parent_path() / "../libexec/hierlock"}) {
     execv((folder / name).c_str(), const_cast<char* const*>(argv));
+    if (errno != ENOENT && errno != ENOTDIR) {
+      return fail(exit_usage, "cannot run " + plan::showable((folder / name).string()) + ": " + std::strerror(errno));
+    }
   }
-  return fail(exit_usage, other.otherwise);
+  return fail(exit_usage, missing_program(other, self.parent_path().string()));
 }
 
 }  // namespace

@@ -199,6 +199,7 @@ level 0, bucket 6624909  S        -   2s      -
 u1                       S     4711   3s    128
     host     web3
     owner    backup
+    session  31
     note     nightly
 
 3 waiting, in the order of their queues
@@ -209,6 +210,7 @@ u2                       X     4711   2s  pid 4711 on web3
     wants    u2/a1
     host     web4
     owner    report
+    session  32
 level 0, bucket 6624909  X        -   1s  pid 4711 on web3, pid 4711 on web4
     false?   others may only share its row: level 0, bucket 6624909
     host     10.0.0.7
@@ -216,6 +218,7 @@ level 0, bucket 6624909  X        -   1s  pid 4711 on web3, pid 4711 on web4
 u3/a1                    X     4711   1s  nobody: it is free to go
     host     web3
     owner    backup
+    session  31
     note     nightly
 
 Hot buckets, the most waited for first; falsely: only because ids share it

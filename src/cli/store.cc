@@ -29,17 +29,44 @@ auto reading(const StoreUrl& url, Action action) {
   }
 }
 
+#ifdef HIERLOCK_MYSQL_TOOL
+constexpr bool built_with_mysql = true;
+#else
+constexpr bool built_with_mysql = false;
+#endif
+
+// `shm:` is nobody's way out here: who names a store between machines would lock on one of them.
 void check_scheme(const StoreUrl& url, const std::string& scheme) {
   if (spi::has_store(scheme)) return;
-  if (scheme == "mysql") throw AnotherProgram{scheme, url.from + ": this build has no mysql store; use shm:"};
-  constexpr std::string_view others[] = {"postgres", "valkey", "etcd"};
-  if (std::find(std::begin(others), std::end(others), scheme) != std::end(others)) {
-    refuse(url, "this build has no " + scheme + " store; use shm:");
+  if (scheme == "mysql") {
+    throw AnotherProgram{
+        scheme, url.from, built_with_mysql,
+        "install libmariadb and its headers (Debian: libmariadb-dev), and configure and build it again"};
   }
-  refuse(url, "there is no store " + plan::excerpt(scheme) + "; use shm:");
+  constexpr std::string_view later[] = {"postgres", "valkey", "etcd"};
+  if (std::find(std::begin(later), std::end(later), scheme) != std::end(later)) {
+    refuse(url, "there is no store " + scheme + ": yet; between machines use mysql://");
+  }
+  if (scheme == "mariadb") refuse(url, "there is no store mariadb:; write mysql://, which is for MariaDB as well");
+  constexpr std::string_view sockets[] = {"@tcp(", "@unix(", "@/"};
+  const auto in_url = [&](std::string_view part) { return url.text.find(part) != url.text.npos; };
+  if (std::any_of(std::begin(sockets), std::end(sockets), in_url)) {
+    refuse(url, "this is a data source name, no URL; write mysql://USER@HOST:PORT/DATABASE");
+  }
+  refuse(url, "there is no store " + plan::excerpt(scheme + ":") +
+                  "; write mysql://USER@HOST/DATABASE between machines, " + "shm: on this one");
 }
 
 }  // namespace
+
+std::string missing_program(const AnotherProgram& other, const std::string& here) {
+  const std::string program = "hierlock-" + other.scheme;
+  const std::string what =
+      other.from + ": this hierlock has no " + (other.scheme == "lab" ? "lab" : other.scheme + ": store");
+  if (!other.built) return what + ": it was built without; " + other.to_have_it;
+  return what + ": " + program + " is neither in " + plan::showable(here) +
+         " nor in ../libexec/hierlock from there; copy it " + "along, or use cmake --install";
+}
 
 void check_store(const StoreUrl& url) {
   if (url.text.starts_with('/')) refuse(url, "a file is no URL; write shm://" + plan::showable(url.text));

@@ -16,8 +16,13 @@ struct StoreUrl {
 // Thrown for a store whose client library this program does not load: hierlock-SCHEME is the same tool with it.
 struct AnotherProgram {
   std::string scheme;
-  std::string otherwise;  // what to say if there is none
+  std::string from;        // what asks for it, for messages
+  bool built = false;      // with this one; otherwise there is none to look for
+  std::string to_have_it;  // what to do if it was not
 };
+
+// What to say if there is none in the folder of this program, `here`, nor where it is installed.
+std::string missing_program(const AnotherProgram& other, const std::string& here);
 
 // Throws UsageError unless it names a store of this build and is well-formed, as far as that can be told without
 // opening a store that others see.

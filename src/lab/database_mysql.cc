@@ -93,7 +93,16 @@ Address read_address(const spi::Url& url) {
   address.host = bracket == authority.npos ? spi::Url::decode(authority.substr(0, colon))
                                            : std::string(authority.substr(1, bracket - 1));
   if (colon != authority.npos) address.port = port_number(authority.substr(colon + 1));
+  // The client library would take the name of whoever runs the program.
+  if (address.user.empty()) refuse("the URL names no user: write mysql://user@host/database");
   std::optional<Tls> tls;
+  bool has_password = !address.password.empty();
+  const auto take_password = [&](std::string password) {
+    if (std::exchange(has_password, true)) {
+      refuse("the password is given twice: keep one of the URL's own, password_file= and password_env=");
+    }
+    address.password = std::move(password);
+  };
   for (const auto& [name, value] : url.options) {
     if (name == "tls") {
       if (value != "off" && value != "on" && value != "verify") refuse("tls=" + value + ": write off, on or verify");
@@ -103,9 +112,9 @@ Address read_address(const spi::Url& url) {
     } else if (name == "socket") {
       address.socket = value;
     } else if (name == "password_file") {
-      address.password = first_line_of(value);
+      take_password(first_line_of(value));
     } else if (name == "password_env") {
-      address.password = from_environment(value);
+      take_password(from_environment(value));
     }
   }
   if (address.host.empty() && address.socket.empty()) {

@@ -102,8 +102,9 @@ TEST(OpenDatabase, knows_what_is_no_sql_engine) {
 }
 
 TEST(OpenDatabase, refuses_what_it_cannot_read_without_showing_a_password) {
-  for (const char* url : {"mysql:db", "mysql://app:secret/shop", "mysql://app:secret@/shop", "sqlite:relative",
-                          "sqlite:?mode=memory", "postgres://app:secret@host:notaport/x?secret"}) {
+  for (const char* url : {"mysql:db", "mysql://app:secret/shop", "mysql://app:secret@/shop", "mysql://db/shop",
+                          "mysql://app:secret@db/shop?password_env=PATH", "sqlite:relative", "sqlite:?mode=memory",
+                          "postgres://app:secret@host:notaport/x?secret"}) {
     const std::optional<Error> error = error_of([&] { open_database(url); });
     ASSERT_TRUE(error.has_value()) << url;
     EXPECT_EQ(error->kind(), ErrorKind::invalid_argument) << error->what();
@@ -794,9 +795,9 @@ class Rights : public OnEngine {
   void SetUp() override {
     OnEngine::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    const std::string url = variable("HIERLOCK_TEST_" + GetParam() + "_OPERATOR");
-    ASSERT_NE(url, "");
-    operator_ = open_database(url);
+    // Who is named alone may do anything, as in docker-compose.yml.
+    const std::string named = variable("HIERLOCK_TEST_" + GetParam() + "_OPERATOR");
+    operator_ = open_database(named.empty() ? url() : named);
     hands_ = operator_->connect("operator");
     setup_.reset();
     database_->clear_room();
@@ -810,6 +811,7 @@ class Rights : public OnEngine {
     operator_.reset();
     OnEngine::TearDown();
   }
+  std::string database_name() const { return url().substr(url().rfind('/') + 1); }
   std::unique_ptr<Database> as_the_user() const { return open_database(as_user(url(), user_, "secret")); }
 
   std::unique_ptr<Database> operator_;
@@ -818,13 +820,13 @@ class Rights : public OnEngine {
 };
 
 TEST_P(Rights, that_are_missing_to_make_the_room_are_named) {
-  const std::string grant = postgres() ? "GRANT CREATE ON DATABASE hierlock_test TO " + user_
+  const std::string grant = postgres() ? "GRANT CREATE ON DATABASE " + database_name() + " TO " + user_
                                        : "GRANT ALL ON `hierlock\\_lab`.* TO '" + user_ + "'@'%'";
   EXPECT_TRUE(fails_with(
       ErrorKind::denied, [&] { as_the_user()->make_room(1s); }, grant));
   well(*hands_, grant);
   as_the_user()->make_room(1s);
-  if (postgres()) well(*hands_, "revoke create on database hierlock_test from " + user_);
+  if (postgres()) well(*hands_, "revoke create on database " + database_name() + " from " + user_);
 }
 
 TEST_P(Rights, a_wrong_password_is_denied) {

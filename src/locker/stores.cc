@@ -41,7 +41,8 @@ spi::Store find_store(const std::string& scheme) {
   for (const auto& [name, store] : known) have += (have.empty() ? "" : ", ") + name + ":";
   const std::string missing =
       scheme == "mysql" ? "mysql: is a component of its own: link hierlock::mysql and call hierlock::mysql::enable()"
-                        : "no store called \"" + scheme + ":\"";
+      : scheme == "mariadb" ? "no store called \"mariadb:\": write mysql://, which is for MariaDB as well"
+                            : "no store called \"" + scheme + ":\"";
   throw Error(ErrorKind::unsupported, missing + "; this program has " + have);
 }
 

@@ -83,6 +83,15 @@ std::string showable(std::string_view bytes) {
   return out;
 }
 
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/:._-@,+%";
+  const std::string shown = showable(text);
+  if (!shown.empty() && shown.find_first_not_of(harmless) == shown.npos) return shown;
+  std::string word = "'";
+  for (const char c : shown) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 std::string excerpt(std::string_view bytes, std::size_t limit) {
   if (bytes.size() <= limit) return quote(bytes);
   std::size_t cut = limit;

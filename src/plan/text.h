@@ -31,6 +31,10 @@ std::string_view cut_short(std::string_view text, std::size_t limit) noexcept;
 // The quoted form for messages: cut after `limit` bytes, with the whole length told.
 std::string excerpt(std::string_view bytes, std::size_t limit = 60);
 
+// One word of a command line, to be pasted into a shell: in single quotes if it needs them. What cannot be shown is as
+// showable() has it.
+std::string shell_word(std::string_view text);
+
 // Reads what quote() prints from the start of `text`, which begins with `"`, and cuts it off. None, with `why` set, if
 // it is malformed.
 std::optional<std::string> read_quoted(std::string_view& text, std::string& why);

@@ -85,6 +85,15 @@ TEST(Quoted, reading_gives_back_any_bytes) {
   }
 }
 
+TEST(ShellWord, is_quoted_where_a_shell_would_read_more_into_it) {
+  EXPECT_EQ(shell_word("mysql://app@db:3306/shop"), "mysql://app@db:3306/shop");
+  EXPECT_EQ(shell_word("mysql://app@db/shop?table=a&levels=4"), "'mysql://app@db/shop?table=a&levels=4'");
+  EXPECT_EQ(shell_word("mysql://app:***@db/shop"), "'mysql://app:***@db/shop'");
+  EXPECT_EQ(shell_word("o'dd"), "'o'\\''dd'");
+  EXPECT_EQ(shell_word("\x1B[2J"), "'\\x1B[2J'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
 TEST(Excerpt, is_cut_between_characters_and_tells_the_length) {
   EXPECT_EQ(excerpt("short"), "\"short\"");
   EXPECT_EQ(excerpt(std::string(300, 'x'), 5), "\"xxxxx\"… (300 bytes)");

@@ -102,13 +102,13 @@ Url Url::parse(std::string_view text) {
     const std::size_t end = std::min(text.find('&', begin), text.size());
     const std::string_view option = text.substr(begin, end - begin);
     const std::string where = "option " + std::to_string(url.options.size() + 1);
-    const std::size_t equals = option.find('=');
-    if (equals == option.npos) refuse("URL: " + where + " has no \"=\"; write ?name=value");
-    if (equals == 0) refuse("URL: " + where + " has no name; write ?name=value");
     // An `@` here is most likely the end of a password with a `?` in it, which would be shown as a host otherwise.
     if (option.find('@') != option.npos) {
       refuse("URL: \"@\" in " + where + "; write \"@\" in an option as %40, and \"?\" in a password as %3F");
     }
+    const std::size_t equals = option.find('=');
+    if (equals == option.npos) refuse("URL: " + where + " has no \"=\"; write ?name=value");
+    if (equals == 0) refuse("URL: " + where + " has no name; write ?name=value");
     std::string name = spi::decode(option.substr(0, equals), begin);
     for (const auto& [other, value] : url.options) {
       if (other == name) refuse("URL: option " + plan::excerpt(name) + " is there twice; remove one");

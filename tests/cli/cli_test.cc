@@ -136,20 +136,34 @@ TEST(Tool, bad_targets_are_one_line_and_64) {  // H7
   expect_usage({"explain", "slots \"x\" 3", "slots \"x\" 4"}, "with 3 and with 4 slots");
 }
 
+// Nobody is sent from a store between machines to one of this machine only: the lock would be none.
+TEST(Tool, who_asks_for_a_store_between_machines_is_not_sent_to_one_of_this_machine) {
+  for (const char* url : {"postgres://app@db/shop", "valkey://db", "etcd://db", "mariadb://app@db/shop",
+                          "app:hunter2@tcp(db:3306)/shop", "app:hunter2@/shop"}) {
+    const Result result = run({"status", "--on", url});
+    expect_refused(result, 64, url);
+    EXPECT_EQ(result.err.find("shm:"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("mysql://"), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find("hunter2"), std::string::npos) << result.err;
+  }
+}
+
 TEST(Tool, bad_urls_are_one_line_and_64_and_show_no_password) {
   expect_usage({"--on", "", "explain", "u1"}, "--on: the URL is empty");
   expect_usage({"--on", "nonsense", "explain", "u1"}, "--on: the URL has no scheme");
   expect_usage({"--on", "/srv/locks", "status"}, "--on: a file is no URL; write shm:///srv/locks");
   expect_usage({"--on", "shm:.", "status"}, "a name has 1 to 64 letters");
   expect_usage({"--on", "shm:..", "status"}, "a name has 1 to 64 letters");
-  expect_usage({"explain", "u1", "--on", "foo:"}, "there is no store \"foo\"; use shm:");
+  expect_usage({"explain", "u1", "--on", "foo:"}, "there is no store \"foo:\"; write mysql://USER@HOST/DATABASE");
+  expect_usage({"status", "--on", "mariadb://app@db/shop"}, "write mysql://, which is for MariaDB as well");
+  expect_usage({"status", "--on", "app:hunter2@tcp(db:3306)/shop"}, "this is a data source name, no URL");
   expect_usage({"explain", "u1", "--on", "memory:?nonsense=1"}, "nonsense");
   expect_usage({"explain", "u1", "--on", "memory:\n"}, "control character 0x0A at offset 7");
   expect_usage({"collisions", "--ids", "5"}, "HIERLOCK_URL: the URL has no scheme", "nonsense");
   for (const std::string scheme : {"postgres", "valkey", "etcd"}) {
     const Result result = run({"explain", "u1", "--on", scheme + "://app:hunter2@db/shop"});
     expect_refused(result, 64, scheme);
-    EXPECT_NE(result.err.find("this build has no " + scheme + " store"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("there is no store " + scheme + ": yet"), std::string::npos) << result.err;
     EXPECT_EQ(result.err.find("hunter2"), std::string::npos) << result.err;
   }
   EXPECT_EQ(run({"explain", "u1", "--on", "MEMORY:"}).code, 0);
@@ -157,7 +171,7 @@ TEST(Tool, bad_urls_are_one_line_and_64_and_show_no_password) {
   for (const std::vector<std::string>& command :
        {std::vector<std::string>{"exec", "u1", "--", "true"}, {"status"}, {"break", "--yes", "u1"}}) {
     expect_usage(command, "HIERLOCK_URL: the URL has no scheme", "nonsense");
-    expect_usage(command, "HIERLOCK_URL: this build has no postgres store", "postgres://app:hunter2@db/shop");
+    expect_usage(command, "HIERLOCK_URL: there is no store postgres: yet", "postgres://app:hunter2@db/shop");
     expect_usage(command, "HIERLOCK_URL: memory: has no option", "memory:?nonsense=1");
   }
 }

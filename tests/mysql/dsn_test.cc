@@ -1,4 +1,4 @@
-// H10: the server of the tests may be named as the seed's tests name it.
+// H10: the server of the tests may be named by MYSQL_DSN, in Go's form.
 #include <gtest/gtest.h>
 
 #include "plain.h"
@@ -13,7 +13,7 @@ TEST(Dsn, is_translated) {
   EXPECT_EQ(url_of_dsn("app:p@ss@tcp(10.0.0.1:3306)/shop"), "mysql://app:p@ss@10.0.0.1:3306/shop");
 }
 
-TEST(Dsn, that_leaves_something_out_means_the_seeds_default) {
+TEST(Dsn, that_leaves_something_out_means_what_docker_compose_yml_has) {
   EXPECT_EQ(url_of_dsn("root:mgl@tcp(127.0.0.1:3306)/mgl_test"), "mysql://root:mgl@127.0.0.1:3306/mgl_test");
   EXPECT_EQ(url_of_dsn("root:mgl@tcp(127.0.0.1)/"), "mysql://root:mgl@127.0.0.1:3306/mgl_test");
   EXPECT_EQ(url_of_dsn("root:mgl@/"), "mysql://root:mgl@127.0.0.1:3306/mgl_test");
@@ -29,12 +29,25 @@ TEST(Dsn, names_the_server_where_nothing_else_does) {
     EXPECT_EQ(server_url("MYSQL"), before);  // the project's own name goes first
   }
   unsetenv("HIERLOCK_TEST_MYSQL");
+  if (std::getenv("HIERLOCK_TEST_MYSQL_OPERATOR") == nullptr) {
+    EXPECT_EQ(server_url("MYSQL_OPERATOR"), server_url("MYSQL"));
+  }
   const Server server(server_url("MYSQL"));
   EXPECT_EQ(server.port, 1u);
   EXPECT_EQ(server.database, "mgl_test");
   EXPECT_EQ(server_variable("MYSQL_SOCKET").has_value(), std::getenv("HIERLOCK_TEST_MYSQL_SOCKET") != nullptr);
   unsetenv("MYSQL_DSN");
   if (!before.empty()) setenv("HIERLOCK_TEST_MYSQL", before.c_str(), 1);
+}
+
+TEST(Dsn, the_only_user_that_is_named_is_the_operator) {
+  setenv("HIERLOCK_TEST_NOBODYS", "mysql://root:mgl@127.0.0.1:3307/mgl_test", 1);
+  EXPECT_EQ(server_url("NOBODYS_OPERATOR"), server_url("NOBODYS"));
+  setenv("HIERLOCK_TEST_NOBODYS_OPERATOR", "mysql://operator:x@127.0.0.1:3307/mgl_test", 1);
+  EXPECT_NE(server_url("NOBODYS_OPERATOR"), server_url("NOBODYS"));
+  EXPECT_FALSE(server_variable("NOBODYS_SOCKET"));
+  unsetenv("HIERLOCK_TEST_NOBODYS");
+  unsetenv("HIERLOCK_TEST_NOBODYS_OPERATOR");
 }
 
 }  // namespace

@@ -240,6 +240,45 @@ TEST_P(Errors, a_row_that_is_not_there_names_itself_and_its_cure_and_leaves_noth
   EXPECT_FALSE(error_of([&] { (void)locker.acquire("u1/a1"); }));
 }
 
+TEST_P(Errors, who_is_not_let_in_is_told_to_check_the_password_and_not_the_rights) {
+  for (const char* password : {"wrong", ""}) {
+    Server stranger = server();
+    stranger.password = password;
+    const std::optional<Error> error = error_of([&] { (void)hierlock::open(url(stranger)); });
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->kind(), ErrorKind::denied);
+    const std::string text = error->what();
+    for (const char* part : {"the user and the password", "%HH", "password_file="}) {
+      EXPECT_NE(text.find(part), text.npos) << text;
+    }
+    EXPECT_EQ(text.find("rights"), text.npos) << text;
+  }
+}
+
+TEST_P(Errors, a_server_that_is_not_there_is_looked_for_in_the_url) {
+  const std::string somebody = "mysql://app:secret@";
+  for (const char* nowhere : {"127.0.0.1:1/shop", "nowhere.invalid/shop?tls=off", "/shop?socket=/nowhere.sock"}) {
+    EXPECT_TRUE(fails_with(
+        ErrorKind::unavailable, [&] { (void)hierlock::open(somebody + nowhere); }, "of the URL right?"))
+        << nowhere;
+  }
+}
+
+TEST_P(Errors, what_rows_cannot_say_is_refused_with_what_can_be_done_between_machines) {  // H7, B10
+  Locker locker = open();
+  const auto refused = [&](const Target& target, ErrorKind kind, const std::string& saying) {
+    EXPECT_TRUE(fails_with(
+        kind, [&] { (void)locker.acquire(target); }, saying));
+    const std::optional<Error> error = error_of([&] { (void)locker.acquire(target); });
+    EXPECT_EQ(std::string(error->what()).find("shm:"), std::string::npos)
+        << "its locks would be none: " << error->what();
+  };
+  refused(named("token-refresh"), ErrorKind::unsupported, "lock a path in its place, such as names/token-refresh");
+  refused(slots("import", 3), ErrorKind::unsupported, "no slots yet");
+  refused(Target("a/b/c/d"), ErrorKind::invalid_argument, "another table= with more --levels");
+  refused(shared("u1"), ErrorKind::unsupported, "at the deepest level only (level 2)");
+}
+
 TEST_P(Errors, who_may_only_read_is_denied_and_told_what_is_missing) {
   open().acquire("u1/a1/r1").release();
   const Server reader = make_user("SELECT", server().database + ".*");

@@ -238,6 +238,11 @@ TEST_P(Provision, missing_rights_are_named) {  // H11
   EXPECT_TRUE(fails_with(
       ErrorKind::denied, [&] { provision(ahead(reader), small()); },
       "needs CREATE, SELECT, INSERT and UPDATE on " + table()));
+  Server stranger = server();
+  stranger.password = "wrong";
+  const std::optional<Error> error = error_of([&] { provision(ahead(stranger), small()); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(std::string(error->what()).find("needs CREATE"), std::string::npos) << error->what();
   // Who may not create needs not, once the tables are there.
   provision(ahead(), {.buckets = 100, .levels = 1});
   plain().ask("DELETE FROM " + table() + " WHERE bucket > 50");
@@ -301,6 +306,19 @@ TEST_P(Provision, killed_half_way_it_goes_on_where_it_was) {  // H11
   EXPECT_TRUE(again.says("now all 30,000 are there")) << again.said();
   EXPECT_EQ(again.wait(), 0);
   EXPECT_TRUE(complete());
+}
+
+// The way that the refusals of too deep a path and of other numbers name.
+TEST_P(Provision, more_levels_are_in_another_table) {
+  provision(ahead(), {.buckets = 10, .levels = 3});
+  EXPECT_TRUE(fails_with(
+      ErrorKind::incompatible, [&] { provision(ahead(), {.levels = 4}); }, "another table= may have others"));
+  const std::string other = server().url("table=" + table() + "_4");
+  Program tool({HIERLOCK_BIN, "provision", "--on", other, "--buckets", "10", "--levels", "4"});
+  tool.says_all();
+  EXPECT_EQ(tool.wait(), 0) << tool.said();
+  EXPECT_TRUE(hierlock::open(other).acquire("a/b/c/d").held());
+  for (const char* part : {"", "_settings", "_who"}) plain().ask("DROP TABLE `" + table() + "_4" + part + "`");
 }
 
 TEST_P(Provision, an_interrupt_ends_it_after_the_chunk_and_says_so) {  // H11

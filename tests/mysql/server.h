@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace hierlock::mysql_tests {
 
@@ -26,15 +27,19 @@ inline std::string url_of_dsn(const std::string& dsn) {
   return "mysql://" + who + "@" + where + "/" + (database.empty() ? "mgl_test" : database);
 }
 
-// What follows HIERLOCK_TEST_: "MYSQL", "MARIADB_OPERATOR", "MYSQL_SOCKET". For MySQL also what the seed's MYSQL_DSN
-// names, whose user may do anything there.
+// What follows HIERLOCK_TEST_: "MYSQL", "MARIADB_OPERATOR", "MYSQL_SOCKET". For MySQL also MYSQL_DSN, in Go's form. Where
+// no operator is named, as in docker-compose.yml and in MYSQL_DSN, the one user there is may do anything.
 inline std::optional<std::string> server_variable(const std::string& name) {
   const auto variable = [](const std::string& of) -> std::optional<std::string> {
     const char* const value = std::getenv(of.c_str());
     return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
   };
-  const std::optional<std::string> value = variable("HIERLOCK_TEST_" + name);
-  if (value || (name != "MYSQL" && name != "MYSQL_OPERATOR")) return value;
+  std::optional<std::string> value = variable("HIERLOCK_TEST_" + name);
+  constexpr std::string_view by_operator = "_OPERATOR";
+  const bool is_operator = name.ends_with(by_operator);
+  const std::string server = is_operator ? name.substr(0, name.size() - by_operator.size()) : name;
+  if (!value && is_operator) value = variable("HIERLOCK_TEST_" + server);
+  if (value || server != "MYSQL") return value;
   const std::optional<std::string> dsn = variable("MYSQL_DSN");
   return dsn ? std::optional<std::string>(url_of_dsn(*dsn)) : std::nullopt;
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
+#include <utility>
 
 #include <hierlock/error.h>
 #include <hierlock/target.h>
@@ -21,6 +22,22 @@ std::uint64_t number(const std::string& name, const std::string& value, std::uin
     refuse(name + "=" + value + " is not a whole number from " + std::to_string(least) + " to " + std::to_string(most));
   }
   return result;
+}
+
+// `100k`, `10M`, as --buckets takes it.
+std::uint64_t number_of_buckets(const std::string& value) {
+  constexpr std::uint64_t most = 2'147'483'647;
+  std::string digits = value;
+  for (const auto& [unit, zeros] : {std::pair{'k', "000"}, std::pair{'M', "000000"}, std::pair{'G', "000000000"}}) {
+    if (digits.size() < 2 || !digits.ends_with(unit)) continue;
+    digits.replace(digits.size() - 1, 1, zeros);
+    break;
+  }
+  try {
+    return number("buckets", digits, 1, most);
+  } catch (const Error&) {
+    return number("buckets", value, 1, most);  // in the words that were written
+  }
 }
 
 bool is_loopback(const Address& address) {
@@ -43,14 +60,15 @@ std::string from_environment(const std::string& name) {
   return value;
 }
 
+const std::string in_passwords = ", and in a password %2F for \"/\" and %3F for \"?\"";
+
 // Does not show what was written: without a host, as in mysql://app:secret/shop, that is a password.
 unsigned port_number(std::string_view text) {
   unsigned port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65'535) {
-    refuse(
-        "what follows the host's \":\" is no port from 1 to 65535: write mysql://user@host:3306/database, and in a "
-        "password %2F for \"/\" and %3F for \"?\"");
+    refuse("what follows the host's \":\" is no port from 1 to 65535: write mysql://user@host:3306/database" +
+           in_passwords);
   }
   return port;
 }
@@ -62,8 +80,9 @@ void read_authority(const std::string& rest, Address& address) {
   const std::size_t slash = text.find('/');
   std::string_view authority = text.substr(0, slash);
   const std::string_view database = slash == text.npos ? std::string_view() : text.substr(slash + 1);
-  if (database.empty() || database.find('/') != database.npos) {
-    refuse("the URL names no database: write mysql://user@host/database");
+  if (database.empty()) refuse("the URL names no database: write mysql://user@host/database" + in_passwords);
+  if (database.find('/') != database.npos) {
+    refuse("more than the database follows the host's \"/\": write mysql://user@host/database" + in_passwords);
   }
   address.database = spi::Url::decode(database);
   if (const std::size_t at = authority.rfind('@'); at != authority.npos) {
@@ -88,6 +107,8 @@ void read_authority(const std::string& rest, Address& address) {
     if (colon != authority.npos) port = authority.substr(colon + 1);
   }
   if (!port.empty()) address.port = port_number(port);
+  // The client library would take the name of whoever runs the program.
+  if (address.user.empty()) refuse("the URL names no user: write mysql://user@host/database" + in_passwords);
 }
 
 std::string table_name(const std::string& name) {
@@ -114,9 +135,16 @@ Options read_url(const spi::Url& url) {
   options.url = url.safe_text();
   read_authority(url.rest, address);
   std::optional<Tls> tls;
+  bool has_password = !address.password.empty();
+  const auto take_password = [&](std::string password) {
+    if (std::exchange(has_password, true)) {
+      refuse("the password is given twice: keep one of the URL's own, password_file= and password_env=");
+    }
+    address.password = std::move(password);
+  };
   for (const auto& [name, value] : url.options) {
     if (name == "buckets") {
-      options.layout.buckets = static_cast<std::uint32_t>(number(name, value, 1, 2'147'483'647));
+      options.layout.buckets = static_cast<std::uint32_t>(number_of_buckets(value));
     } else if (name == "levels") {
       options.layout.levels = static_cast<unsigned>(number(name, value, 1, max_depth));
     } else if (name == "table") {
@@ -139,9 +167,9 @@ Options read_url(const spi::Url& url) {
     } else if (name == "socket") {
       address.socket = value;
     } else if (name == "password_file") {
-      address.password = first_line_of(value);
+      take_password(first_line_of(value));
     } else if (name == "password_env") {
-      address.password = from_environment(value);
+      take_password(from_environment(value));
     } else {
       refuse("mysql: has no option \"" + name +
              "\": it knows buckets, levels, table, provision, connections, publish_after, views, tls, ca, "

@@ -78,10 +78,42 @@ TEST(Address, a_socket_stands_for_a_host) {
 }
 
 TEST(Address, a_database_must_be_named) {
-  for (const char* url : {"mysql://app@db", "mysql://app@db/", "mysql://app@db/a/b", "mysql://"}) {
-    EXPECT_TRUE(says(refusal(url), "database")) << url;
+  for (const char* url : {"mysql://app@db", "mysql://app@db/", "mysql://"}) {
+    EXPECT_TRUE(says(refusal(url), "names no database")) << url;
   }
+  EXPECT_TRUE(says(refusal("mysql://app@db/a/b"), "more than the database"));
   EXPECT_NE(refusal("mysql:app@db/shop"), "");
+}
+
+// Otherwise the client library logs in as whoever runs the program.
+TEST(Address, a_user_must_be_named) {
+  for (const char* url : {"mysql://db/shop", "mysql://@db/shop", "mysql://:secret@db/shop", "mysql://db:3306/shop",
+                          "mysql:///shop?socket=/run/mysqld.sock"}) {
+    EXPECT_TRUE(says(refusal(url), "names no user")) << url;
+  }
+}
+
+TEST(Address, who_has_a_slash_or_a_question_mark_in_a_password_is_told_how_to_write_it) {
+  for (const char* url : {"mysql://app:pa/zz@db/shop", "mysql://app:12/zz@db/shop", "mysql://app:12/zz@db",
+                          "mysql://app:pa/zz@db", "mysql://app:pa?zz@db/shop", "mysql://app:pa?z#zz@db/shop",
+                          "mysql://app:pa?z=zz@db/shop", "mysql://app:/@db"}) {
+    const std::string text = refusal(url);
+    EXPECT_TRUE(says(text, "%3F")) << url << "\n" << text;
+    EXPECT_FALSE(says(text, "zz")) << text;
+  }
+}
+
+TEST(Address, buckets_are_written_as_the_tool_takes_them) {
+  const auto buckets = [](const std::string& text) {
+    return *read("mysql://app@db/shop?buckets=" + text).layout.buckets;
+  };
+  EXPECT_EQ(buckets("100k"), 100'000u);
+  EXPECT_EQ(buckets("10M"), 10'000'000u);
+  EXPECT_EQ(buckets("2G"), 2'000'000'000u);
+  for (const char* wrong : {"3G", "k", "0k", "1K", "1kk", "1.5k", "-1k"}) {
+    EXPECT_TRUE(says(refusal(std::string("mysql://app@db/shop?buckets=") + wrong), std::string("buckets=") + wrong))
+        << wrong;
+  }
 }
 
 TEST(Address, an_option_that_is_not_known_is_refused_by_name) {
@@ -153,6 +185,21 @@ TEST(Address, a_password_may_come_from_the_environment) {
   EXPECT_EQ(read("mysql://app@db/shop?password_env=HIERLOCK_TEST_PASSWORD").address.password, "se:cret");
   unsetenv("HIERLOCK_TEST_PASSWORD");
   EXPECT_TRUE(says(refusal("mysql://app@db/shop?password_env=HIERLOCK_TEST_PASSWORD"), "HIERLOCK_TEST_PASSWORD"));
+}
+
+TEST(Address, a_password_comes_from_one_place) {
+  setenv("HIERLOCK_TEST_PASSWORD", "hunter2", 1);
+  const std::string file = testing::TempDir() + "hierlock_password_" + std::to_string(getpid());
+  std::ofstream(file) << "hunter2\n";
+  const std::string from_file = "password_file=" + file, from_environment = "password_env=HIERLOCK_TEST_PASSWORD";
+  for (const std::string& url :
+       {"mysql://app@db/shop?" + from_file + "&" + from_environment, "mysql://app:x@db/shop?" + from_file,
+        "mysql://app@db/shop?" + from_environment + "&" + from_file, "mysql://app:x@db/shop?" + from_environment}) {
+    EXPECT_TRUE(says(refusal(url), "the password is given twice")) << url;
+  }
+  EXPECT_EQ(read("mysql://app:@db/shop?" + from_file).address.password, "hunter2") << "none is none";
+  unlink(file.c_str());
+  unsetenv("HIERLOCK_TEST_PASSWORD");
 }
 
 TEST(Address, a_password_is_in_no_message) {

@@ -28,8 +28,10 @@ constexpr std::size_t most_statements = 64;  // prepared at once on one connecti
 // Numbers that libmariadb's headers do not have.
 constexpr unsigned lock_no_wait = 3572, connection_killed = 1927, client_idle = 4031, user_level_deadlock = 3058,
                    tls_failed = 2026, plugin_missing = 2059, plugin_failed = 2061, require_tls = 3159, read_only = 1290,
-                   read_only_mode = 1836, account_locked = 3118, secure_transport = 1251, password_to_change = 1820,
-                   password_expired = 1862, too_many_statements = 1461;
+                   read_only_mode = 1836, account_locked = 3118, account_locked_mariadb = 4151, old_login = 1251,
+                   password_to_change = 1820, password_expired = 1862, no_password = 1698, too_many_statements = 1461;
+
+constexpr const char* check_place = ". Does the server run, and are the host and the port of the URL right?";
 
 timespec to_timespec(Clock::duration time) {
   const auto ns = std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
@@ -162,6 +164,11 @@ bool is_disconnect(unsigned code) noexcept {
   }
 }
 
+bool lacks_right(unsigned code) noexcept {
+  return code == ER_DBACCESS_DENIED_ERROR || code == ER_TABLEACCESS_DENIED_ERROR ||
+         code == ER_COLUMNACCESS_DENIED_ERROR || code == ER_SPECIFIC_ACCESS_DENIED_ERROR;
+}
+
 Error error_of(unsigned code, const std::string& message, const std::string& doing) {
   const auto error = [&](ErrorKind kind, const std::string& advice) {
     return Error(kind, "cannot " + doing + ": " + message + " (" + std::to_string(code) + ")" + advice, code);
@@ -175,19 +182,29 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
     case lock_no_wait:
       return error(ErrorKind::busy, "");
     case ER_ACCESS_DENIED_ERROR:
+    case no_password:
+      return error(
+          ErrorKind::denied,
+          ". Check the user and the password (in a URL with %HH for special characters, or by password_file= or "
+          "password_env=), and tls= if the account demands it");
+    case ER_HOST_NOT_PRIVILEGED:
+      return error(ErrorKind::denied, ". The server has no account for anybody on this machine");
+    case account_locked:
+    case account_locked_mariadb:
+      return error(ErrorKind::denied, ". Have it unlocked: ALTER USER … ACCOUNT UNLOCK");
+    case require_tls:
+      return error(ErrorKind::denied, ". Write tls=verify or tls=on");
+    case password_to_change:
+    case password_expired:
+      return error(ErrorKind::denied, ". Set a new password: ALTER USER … IDENTIFIED BY …");
     case ER_DBACCESS_DENIED_ERROR:
     case ER_TABLEACCESS_DENIED_ERROR:
     case ER_COLUMNACCESS_DENIED_ERROR:
     case ER_SPECIFIC_ACCESS_DENIED_ERROR:
-    case ER_HOST_NOT_PRIVILEGED:
-    case account_locked:
-    case secure_transport:
-    case require_tls:
-    case password_to_change:
-    case password_expired:
       return error(ErrorKind::denied, ". docs/mysql.md lists the rights that are needed");
     case tls_failed:
       return error(ErrorKind::denied, ". See tls= and ca= in docs/mysql.md");
+    case old_login:
     case plugin_missing:
     case plugin_failed:
       return error(ErrorKind::denied, ". The client library lacks the plugin for the way this account logs in");
@@ -208,6 +225,10 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
     case read_only:
     case read_only_mode:
       return error(ErrorKind::unsafe_topology, ". Locks must be taken on the primary: connect to that");
+    case CR_CONNECTION_ERROR:
+    case CR_CONN_HOST_ERROR:
+    case CR_UNKNOWN_HOST:
+      return error(ErrorKind::unavailable, check_place);
     case ER_QUERY_INTERRUPTED:
       return error(ErrorKind::unavailable, ". Somebody ended the statement with KILL: try again");
     default:
@@ -273,7 +294,7 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   }
   warden.reset();
   const std::string doing = "connect to " + address.place();
-  if (!answered) refuse(Error(ErrorKind::unavailable, "cannot " + doing + ": it does not answer"));
+  if (!answered) refuse(Error(ErrorKind::unavailable, "cannot " + doing + ": it does not answer" + check_place));
   if (connected == nullptr) refuse(error_of(mysql_errno(mysql_), mysql_error(mysql_), doing));
   // libmariadb goes on without encryption if the server has none, whatever was enforced.
   if (address.tls != Tls::off && mysql_get_ssl_cipher(mysql_) == nullptr) {

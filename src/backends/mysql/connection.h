@@ -205,5 +205,7 @@ inline constexpr const char* host_attribute = "hierlock_host";
 
 // The connection is of no use any more.
 bool is_disconnect(unsigned code) noexcept;
+// A right is missing, as GRANT gives it.
+bool lacks_right(unsigned code) noexcept;
 
 }  // namespace hierlock::mysql

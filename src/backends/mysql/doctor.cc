@@ -12,6 +12,7 @@
 #include "mysql/statements.h"
 #include "mysql/views.h"
 #include "plan/buckets.h"
+#include "plan/text.h"
 
 namespace hierlock::mysql {
 
@@ -43,6 +44,8 @@ bool is_on(const std::map<std::string, std::string>& variables, const char* name
   return value == "ON" || value == "1" || value == "YES";
 }
 bool has_rows(const Reply& reply) { return reply.well() && !reply.rows.empty(); }
+// Whoever may write elsewhere may not here; no right would help.
+bool is_read_only(const Reply& reply) { return reply.code == 1290 || reply.code == 1836 || reply.code == 1792; }
 bool no_table(const Reply& reply) { return reply.code == no_such_table || reply.code == no_database_chosen; }
 std::string words(const Reply& reply) { return reply.message + " (" + std::to_string(reply.code) + ")"; }
 
@@ -52,10 +55,10 @@ Finding bad(const char* check, Verdict verdict, std::string text, std::string fi
 }
 
 std::string provision(const Options& options) {
-  return "run `hierlock provision --on " + options.url + "`, or use ?provision=lazy";
+  return "run `hierlock provision --on " + plan::shell_word(options.url) + "`, or use ?provision=lazy";
 }
-std::string grant(const Options& options, const std::string& rights, const std::string& table) {
-  return "GRANT " + rights + " ON `" + options.address.database + "`.`" + table + "` TO " + options.address.user;
+std::string grant(const Seen& seen, const Options& options, const std::string& rights, const std::string& table) {
+  return "GRANT " + rights + " ON `" + options.address.database + "`.`" + table + "` TO " + seen.account;
 }
 
 // --- who answers -------------------------------------------------------------------------------------------
@@ -251,16 +254,17 @@ Finding tried(const char* check, const Reply& reply, const std::string& may, con
               const std::string& fix) {
   if (reply.well()) return good(check, may);
   if (no_table(reply)) return bad(check, Verdict::unknown, "there is no table to try it on", "see tables");
+  if (is_read_only(reply)) return bad(check, Verdict::unknown, "cannot be tried: " + words(reply), "see read_only");
   return bad(check, Verdict::unsafe, cannot + ": " + words(reply), fix);
 }
 
 Finding lock_rows_right(const Seen& seen, const Options& options) {
   return tried("lock_rows", seen.lock, "this account may lock rows", "this account may not lock rows",
-               grant(options, "SELECT, UPDATE", options.layout.table));
+               grant(seen, options, "SELECT, UPDATE", options.layout.table));
 }
 
 Finding read_settings(const Seen& seen, const Options& options) {
-  const std::string fix = grant(options, "SELECT, UPDATE", options.layout.settings_table());
+  const std::string fix = grant(seen, options, "SELECT, UPDATE", options.layout.settings_table());
   if (!seen.settings.well()) {
     return tried("read_settings", seen.settings, "", "this account may not read the settings", fix);
   }
@@ -272,7 +276,7 @@ Finding make_rows(const Seen& seen, const Options& options) {
   if (!options.layout.lazy) return good("make_rows", "not needed: rows are made by `hierlock provision`");
   return tried("make_rows", seen.make_row, "this account may make missing rows",
                "?provision=lazy makes missing rows, and this account may not",
-               grant(options, "INSERT", options.layout.table));
+               grant(seen, options, "INSERT", options.layout.table));
 }
 
 // Locks do not depend on it, but deadlocks between sessions are found by it alone (B11).
@@ -288,8 +292,11 @@ Finding publish_right(const Seen& seen, const Options& options) {
   if (no_table(seen.who)) {
     return bad("publish", Verdict::slow, "there is no " + options.layout.who_table() + so, provision(options));
   }
+  if (is_read_only(seen.who)) {
+    return bad("publish", Verdict::unknown, "cannot be tried: " + words(seen.who), "see read_only");
+  }
   return bad("publish", Verdict::slow, words(seen.who) + so,
-             grant(options, "SELECT, INSERT, UPDATE, DELETE", options.layout.who_table()));
+             grant(seen, options, "SELECT, INSERT, UPDATE, DELETE", options.layout.who_table()));
 }
 
 Finding kill(const Seen& seen) {
@@ -313,7 +320,7 @@ Finding kill(const Seen& seen) {
 Finding wait_views(const Seen& seen, const Options& options) {
   if (seen.wait_view.well()) return good("wait_views", "this account may see who waits for whom");
   return bad("wait_views", Verdict::unknown, "this account may not see who waits for whom: " + words(seen.wait_view),
-             grant_views(seen.mariadb, options.address.user));
+             grant_views(seen.mariadb, seen.account));
 }
 
 // --- the tables ------------------------------------------------------------------------------------------------
@@ -549,6 +556,8 @@ Seen look(const Options& options) {
   Connection& connection = *opened;
   seen.version = connection.version();
   seen.mariadb = connection.mariadb();
+  Until soon(patience);
+  seen.account = account_of(connection, options, soon);
   seen.global = variables(connection, "SHOW GLOBAL VARIABLES");
   seen.status = variables(connection, "SHOW GLOBAL STATUS");
   seen.prepared = ask(connection, prepare_session(dialect_of(connection)));

@@ -29,6 +29,7 @@ struct Seen {
   std::map<std::string, std::string> session;  // its variables after that
   std::uint64_t logged_in_as = 0;              // the session's number in the server's greeting
   std::vector<std::uint64_t> sessions;         // CONNECTION_ID(), asked again while another session was opened
+  std::string account;                         // who the server takes us for, as GRANT wants it
   std::string cipher;                          // of TLS; empty: none
   Reply second;                                // a second session was opened, as KILL needs it
   Reply kill;                                  // KILL QUERY of that session

@@ -104,6 +104,19 @@ TEST(Doctor, a_clock_that_agrees_within_five_seconds_is_good) {
   EXPECT_EQ(judged(seen, "clock").verdict, Verdict::unsafe);
 }
 
+TEST(Doctor, on_a_server_that_is_read_only_no_right_is_called_missing) {
+  for (const unsigned code : {1290u, 1836u, 1792u}) {
+    Seen seen;
+    seen.settings.rows = {{"1", "10", "3", "0"}};
+    seen.lock = seen.raise_floor = seen.make_row = seen.who = {code, "running with the --read-only option", {}};
+    for (const char* check : {"lock_rows", "read_settings", "make_rows", "publish"}) {
+      const Finding finding = judged(seen, check, "mysql://app@db/shop?provision=lazy");
+      EXPECT_EQ(finding.verdict, Verdict::unknown) << check;
+      EXPECT_EQ(finding.fix, "see read_only") << check;
+    }
+  }
+}
+
 TEST(Doctor, every_fix_is_there_and_none_shows_a_password) {
   for (const Finding& finding : judge({}, read_url(spi::Url::parse("mysql://app:hunter2@db/shop")))) {
     EXPECT_EQ(finding.fix.find("hunter2"), std::string::npos) << finding.fix;

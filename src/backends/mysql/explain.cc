@@ -7,6 +7,7 @@
 #include <hierlock/error.h>
 
 #include "mysql/connection.h"
+#include "mysql/refuse.h"
 #include "mysql/schema.h"
 #include "mysql/statements.h"
 #include "plan/buckets.h"
@@ -58,22 +59,6 @@ Setup find_out(const Options& options) {
         std::string("assuming MySQL, ") + counts(setup) + ", because the server was not asked: " + error.what();
   }
   return setup;
-}
-
-// B10 and the depth: the same refusals as an acquire, before anything is shown that would not be sent.
-void refuse_what_rows_cannot_say(const spi::Plan& plan, const Setup& setup) {
-  for (const spi::Step& step : plan.steps()) {
-    const std::string node = spi::describe_key(step.space, step.key);
-    if (step.level >= setup.levels) {
-      throw Error(ErrorKind::invalid_argument,
-                  node + " has more levels than the " + std::to_string(setup.levels) + " of this database");
-    }
-    if (step.mode == Mode::S && step.asked && step.level + 1u != setup.levels) {
-      throw Error(ErrorKind::unsupported, "shared " + node +
-                                              ": rows have no intention modes, so mysql: can share at the "
-                                              "deepest level only");
-    }
-  }
 }
 
 std::string filled_in(const std::string& sql, const std::vector<plan::Row>& rows) {
@@ -131,8 +116,8 @@ std::string statements(const spi::Url& url, const spi::Plan& plan) {
   if (setup.buckets == 0) {
     throw Error(ErrorKind::incompatible, options.layout.settings_table() + " is damaged: it has 0 buckets");
   }
+  refuse_what_rows_cannot_say(plan, setup.levels);
   const std::vector<plan::Row> rows = plan::rows_of(plan, setup.buckets);
-  refuse_what_rows_cannot_say(plan, setup);
   const Form form = usual_form(rows);
   return "-- " + setup.where + "\n" + shared_rows(plan, setup.buckets) +
          in_lines(

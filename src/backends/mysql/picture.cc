@@ -314,6 +314,17 @@ class Drawing {
   std::unordered_map<std::size_t, std::vector<std::size_t>> waits_of_;       // by stake: places in view.locks
 };
 
+// How many sessions have rows, of which nobody has told which: they may hold locks here.
+std::size_t unseen(const Looked& looked) {
+  if (looked.view.all_holders || !looked.view.with_rows) return 0;
+  std::set<std::uint64_t> known;
+  for (const Locked& lock : looked.view.locks) known.insert(lock.session);
+  for (const Entry& entry : looked.told) known.insert(entry.session);
+  return static_cast<std::size_t>(
+      std::count_if(looked.view.with_rows->begin(), looked.view.with_rows->end(),
+                    [&](std::uint64_t session) { return !known.contains(session) && !looked.is_own(session); }));
+}
+
 }  // namespace
 
 Contention judge(const plan::Row& row, std::span<const Node> wanted, std::span<const std::span<const Node>> in_the_way,
@@ -382,6 +393,11 @@ void draw(const Looked& looked, Snapshot& into) {
   into.buckets = hot_buckets(into);
   into.notes.insert(into.notes.end(), looked.notes.begin(), looked.notes.end());
   if (!looked.view.note.empty()) into.notes.push_back(looked.view.note);
+  if (const std::size_t count = unseen(looked); count > 0) {
+    into.notes.push_back(std::to_string(count) + (count == 1 ? " session has" : " sessions have") +
+                         " rows locked that are not shown, of this table or of others: MariaDB tells which only when "
+                         "somebody waits for them, and processes tell of a lock when they have held it for a second");
+  }
 }
 
 }  // namespace hierlock::mysql

@@ -121,6 +121,19 @@ TEST(Picture, leaves_out_what_is_told_and_not_so_any_more) {  // B7
   EXPECT_EQ(targets, (std::vector<std::string>{"u1", "u2"})) << "the third holds nothing";
 }
 
+TEST(Picture, says_that_somebody_may_hold_what_is_not_shown) {  // B7: MariaDB, before anybody waits or tells
+  Looked looked = seen({locked(7, 0, 5, Mode::X)});
+  looked.view.all_holders = false;
+  looked.told = {entry(8, "a", holds, {node(0, 6, Mode::X, "u1")})};
+  looked.view.with_rows = std::set<std::uint64_t>{1, 7, 8};
+  EXPECT_TRUE(drawn(looked).notes.empty()) << "all of them are shown";
+  looked.view.with_rows = std::set<std::uint64_t>{1, 7, 8, 9};
+  ASSERT_EQ(drawn(looked).notes.size(), 1u);
+  EXPECT_TRUE(drawn(looked).notes[0].starts_with("1 session has rows locked that are not shown"));
+  looked.view.with_rows.reset();
+  EXPECT_TRUE(drawn(looked).notes.empty()) << "it is not known";
+}
+
 TEST(Picture, keeps_what_is_told_where_the_server_does_not_say_which_row) {
   Looked looked = seen({locked(7, 0, 5, Mode::X)});
   looked.view.locks[0].row.reset();

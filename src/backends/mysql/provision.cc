@@ -348,7 +348,7 @@ void provision(const spi::Url& url, const ProvisionOptions& wanted) {
   try {
     Provisioner(options, wanted).run();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::denied) throw;
+    if (!lacks_right(static_cast<unsigned>(error.native_code()))) throw;
     throw Error(ErrorKind::denied,
                 std::string(error.what()) + "; provisioning needs CREATE, SELECT, INSERT and UPDATE on " +
                     options.layout.table + ", " + options.layout.settings_table() + " and " +

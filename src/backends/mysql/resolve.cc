@@ -42,8 +42,8 @@ void await_name(const Address& address, Vigil& vigil) {
   while (!asked->done) {
     const std::optional<Clock::duration> time = vigil.next();
     if (!time) {
-      throw Error(ErrorKind::unavailable,
-                  "cannot connect to " + address.place() + ": the name is not resolved, nobody answers");
+      throw Error(ErrorKind::unavailable, "cannot connect to " + address.place() +
+                                              ": the name is not resolved, no name server answers. Is the host right?");
     }
     asked->answered.wait_for(guard, *time);
   }

@@ -9,6 +9,7 @@
 #include "mysql/resolve.h"
 #include "mysql/who.h"
 #include "plan/buckets.h"
+#include "plan/text.h"
 
 namespace hierlock::mysql {
 
@@ -156,7 +157,7 @@ BucketTable read_or_make(Connection& connection, const Options& options, Vigil& 
   if (reply.code == no_such_table || (reply.well() && reply.rows.empty())) {
     throw Error(ErrorKind::not_provisioned,
                 "the database has no table " + layout.table + " with its settings yet: run `hierlock provision --on " +
-                    options.url + "`, or open with ?provision=lazy",
+                    plan::shell_word(options.url) + "`, or open with ?provision=lazy",
                 reply.code);
   }
   if (!reply.well()) throw error_of(reply.code, reply.message, "read the settings of " + layout.table);
@@ -172,7 +173,7 @@ BucketTable read_or_make(Connection& connection, const Options& options, Vigil& 
     throw Error(ErrorKind::incompatible, what + "=" + std::to_string(asked) +
                                              " was asked for, the database has recorded " + std::to_string(there) +
                                              ": with different numbers two would lock different rows. Leave it "
-                                             "out, or write the same");
+                                             "out, or write the same; another table= may have others");
   };
   if (recorded.buckets == 0 || recorded.levels == 0 || recorded.levels > max_depth) {
     throw Error(ErrorKind::incompatible, layout.settings_table() + " is damaged: buckets " +

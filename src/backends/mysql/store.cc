@@ -16,12 +16,14 @@
 #include "mysql/looker.h"
 #include "mysql/pool.h"
 #include "mysql/provision.h"
+#include "mysql/refuse.h"
 #include "mysql/schema.h"
 #include "mysql/sessions.h"
 #include "mysql/statements.h"
 #include "mysql/vigil.h"
 #include "mysql/watch.h"
 #include "plan/buckets.h"
+#include "plan/text.h"
 
 namespace hierlock::mysql {
 
@@ -364,26 +366,7 @@ class Store final : public spi::Backend {
 
 // --- asking ----------------------------------------------------------------------------------------------
 
-// H7, B10: what cannot be said in rows is refused before anything is sent.
-void Store::check(const spi::Plan& plan) const {
-  for (const spi::Step& step : plan.steps()) {
-    if (step.space != Space::path) {
-      throw Error(ErrorKind::unsupported, "mysql: knows paths only so far, not " +
-                                              spi::describe_key(step.space, step.key) + ": use shm: or memory: for it");
-    }
-    if (step.level >= recorded_.levels) {
-      throw Error(ErrorKind::invalid_argument, spi::describe_key(step.space, step.key) + " has more levels than the " +
-                                                   std::to_string(recorded_.levels) +
-                                                   " of this database: provision it with more, or shorten the path");
-    }
-    if (step.mode == Mode::S && step.asked && step.level + 1u != recorded_.levels) {
-      throw Error(ErrorKind::unsupported,
-                  "shared " + spi::describe_key(step.space, step.key) +
-                      ": rows have no intention modes, so mysql: can share at the deepest level only (level " +
-                      std::to_string(recorded_.levels) + ")");
-    }
-  }
-}
+void Store::check(const spi::Plan& plan) const { refuse_what_rows_cannot_say(plan, recorded_.levels); }
 
 void Store::roll_back(Connection& connection, Clock::time_point end) noexcept {
   try {
@@ -607,7 +590,7 @@ Error Store::not_provisioned(const std::vector<plan::Row>& rows, const LockReply
   return {ErrorKind::not_provisioned,
           "level " + std::to_string(rows[first].level) + ", bucket " + std::to_string(rows[first].bucket) +
               " is not in the table " + options_.layout.table + ", nothing was locked: run `hierlock provision --on " +
-              options_.url + "`, or open with ?provision=lazy"};
+              plan::shell_word(options_.url) + "`, or open with ?provision=lazy"};
 }
 
 // Outside of any lock's transaction, one after the other in canonical order, each committed before the next (H11).

@@ -14,7 +14,6 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t most_locks = 20'000, most_waits = 100'000, most_transactions = 5'000;
 constexpr milliseconds server_time{1500};
-constexpr unsigned database_denied = 1044, table_denied = 1142, column_denied = 1143, right_missing = 1227;
 // trx0i_s.cc of MariaDB: the copy is made anew when the last reader has been gone for so long.
 constexpr milliseconds copy_kept{100}, copy_kept_at_most{110};
 constexpr int tries_for_a_new_copy = 3;
@@ -31,17 +30,13 @@ std::string text(const std::optional<std::string>& cell) { return cell.value_or(
 // `127.0.0.1:36754`, as MariaDB has it, without the port.
 std::string without_port(const std::string& host) { return host.substr(0, host.rfind(':')); }
 
-bool is_denied(unsigned code) {
-  return code == database_denied || code == table_denied || code == column_denied || code == right_missing;
-}
-
-View not_seen(const Reply& reply, bool mariadb, const Options& options) {
+View not_seen(Connection& connection, const Reply& reply, const Options& options, Vigil& vigil) {
   View view;
-  view.denied = is_denied(reply.code);
+  view.denied = lacks_right(reply.code);
   view.note = view.denied
                   ? "this account may not see who waits for whom, so only what processes have written down about "
                     "themselves is shown: " +
-                        grant_views(mariadb, options.address.user)
+                        grant_views(connection.mariadb(), account_of(connection, options, vigil))
                   : "the server's views of who waits for whom could not be read: " + reply.message + " (" +
                         std::to_string(reply.code) + ")";
   return view;
@@ -63,7 +58,7 @@ std::string hint() { return "SELECT /*+ MAX_EXECUTION_TIME(" + std::to_string(se
 
 View look_at_mysql(Connection& connection, const Options& options, Vigil& vigil) {
   const Reply on = connection.query("SELECT @@performance_schema", vigil);
-  if (!on.well()) return not_seen(on, false, options);
+  if (!on.well()) return not_seen(connection, on, options, vigil);
   if (on.rows.empty() || on.rows[0].at(0) != "1") {
     View view;
     view.note =
@@ -79,7 +74,7 @@ View look_at_mysql(Connection& connection, const Options& options, Vigil& vigil)
           "l.OBJECT_NAME=" +
           stored_name(options) + " LIMIT " + std::to_string(most_locks),
       vigil);
-  if (!locks.well()) return not_seen(locks, false, options);
+  if (!locks.well()) return not_seen(connection, locks, options, vigil);
   Reply waits;
   const bool anybody =
       std::any_of(locks.rows.begin(), locks.rows.end(), [](const auto& row) { return row.at(5) == "WAITING"; });
@@ -89,7 +84,7 @@ View look_at_mysql(Connection& connection, const Options& options, Vigil& vigil)
                                  "performance_schema.data_lock_waits LIMIT " +
                                  std::to_string(most_waits),
                              vigil);
-    if (!waits.well()) return not_seen(waits, false, options);
+    if (!waits.well()) return not_seen(connection, waits, options, vigil);
   }
   View view = read_mysql(locks, waits);
   if (locks.rows.size() >= most_locks) {
@@ -135,7 +130,7 @@ View look_at_mariadb(Connection& connection, const Options& options, Vigil& vigi
             "p.ID=t.trx_mysql_thread_id LIMIT " +
             std::to_string(most_locks),
         vigil);
-    if (!transactions.well()) return not_seen(transactions, true, options);
+    if (!transactions.well()) return not_seen(connection, transactions, options, vigil);
     const bool fresh = std::any_of(transactions.rows.begin(), transactions.rows.end(),
                                    [](const auto& row) { return number<int>(row.at(8)) > 0; });
     if (!fresh && tries < tries_for_a_new_copy) {
@@ -150,12 +145,12 @@ View look_at_mariadb(Connection& connection, const Options& options, Vigil& vigi
             "lock_type='RECORD' AND lock_table=CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`', " +
             stored_name(options) + ", '`') LIMIT " + std::to_string(most_locks),
         vigil);
-    if (!locks.well()) return not_seen(locks, true, options);
+    if (!locks.well()) return not_seen(connection, locks, options, vigil);
     const Reply waits = connection.query(
         limited() + "requested_lock_id, blocking_lock_id, blocking_trx_id FROM information_schema.INNODB_LOCK_WAITS " +
             "LIMIT " + std::to_string(most_waits),
         vigil);
-    if (!waits.well()) return not_seen(waits, true, options);
+    if (!waits.well()) return not_seen(connection, waits, options, vigil);
     View view = read_mariadb(transactions, locks, waits);
     if (locks.rows.size() >= most_locks) view.note = too_many(most_locks);
     // The copy has room for some ten thousand.
@@ -172,8 +167,14 @@ View look_at_mariadb(Connection& connection, const Options& options, Vigil& vigi
 
 }  // namespace
 
-std::string grant_views(bool mariadb, const std::string& user) {
-  return mariadb ? "GRANT PROCESS ON *.* TO " + user : "GRANT SELECT ON performance_schema.* TO " + user;
+std::string grant_views(bool mariadb, const std::string& account) {
+  return mariadb ? "GRANT PROCESS ON *.* TO " + account : "GRANT SELECT ON performance_schema.* TO " + account;
+}
+
+std::string account_of(Connection& connection, const Options& options, Vigil& vigil) {
+  const Reply reply = connection.query("SELECT CURRENT_USER()", vigil);
+  const bool said = reply.well() && !reply.rows.empty() && reply.rows[0].at(0);
+  return quoted_account(said ? *reply.rows[0][0] : options.address.user + "@%");
 }
 
 View look(Connection& connection, const Options& options, Vigil& vigil) {
@@ -181,6 +182,16 @@ View look(Connection& connection, const Options& options, Vigil& vigil) {
 }
 
 // --- without a server ------------------------------------------------------------------------------------------
+
+std::string quoted_account(const std::string& current_user) {
+  const auto quoted = [](const std::string& name) {
+    std::string out = "'";
+    for (const char c : name) out += c == '\'' ? "\'\'" : c == '\\' ? "\\\\" : std::string(1, c);
+    return out + "'";
+  };
+  const std::size_t at = current_user.rfind('@');  // a user may have one, a host has none
+  return quoted(current_user.substr(0, at)) + "@" + quoted(at == current_user.npos ? "%" : current_user.substr(at + 1));
+}
 
 std::optional<plan::Row> read_row(std::string_view lock_data, Mode mode) {
   plan::Row row{0, 0, mode};

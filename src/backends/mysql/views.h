@@ -54,10 +54,16 @@ struct View {
 // a transaction, and waits some 100 ms if the views were read just before.
 View look(Connection& connection, const Options& options, Vigil& vigil);
 
+// The account that the server takes a session for, as GRANT wants it: `'app'@'10.0.0.%'`.
+std::string account_of(Connection& connection, const Options& options, Vigil& vigil);
+
 // The right that is needed, as a statement.
-std::string grant_views(bool mariadb, const std::string& user);
+std::string grant_views(bool mariadb, const std::string& account);
 
 // --- without a server -------------------------------------------------------------------------------------------
+
+// The same of what CURRENT_USER() says: `app@10.0.0.%`.
+std::string quoted_account(const std::string& current_user);
 
 // `2, 8675750`: a row of our table. None for anything else, such as `supremum pseudo-record`.
 std::optional<plan::Row> read_row(std::string_view lock_data, Mode mode);

@@ -22,6 +22,14 @@ Cells transaction(const char* id, const char* session, std::optional<std::string
   return {"mark", id, session, std::move(asks), rows_locked, "app", "10.0.0.7:4711", "1500.250", "0"};
 }
 
+TEST(Account, is_quoted_so_that_a_grant_can_be_pasted) {
+  EXPECT_EQ(quoted_account("app@127.0.0.1"), "'app'@'127.0.0.1'");
+  EXPECT_EQ(quoted_account("app@%"), "'app'@'%'");
+  EXPECT_EQ(quoted_account("o'dd@%"), "'o''dd'@'%'");
+  EXPECT_EQ(quoted_account("a@b\\@10.0.0.%"), "'a@b\\\\'@'10.0.0.%'");
+  EXPECT_EQ(quoted_account("@localhost"), "''@'localhost'");
+}
+
 TEST(Views, a_row_is_read_from_the_data_of_a_lock_and_anything_else_is_none) {
   EXPECT_EQ(read_row("2, 8675750", Mode::S), (plan::Row{2, 8675750, Mode::S}));
   for (const char* other : {"", "2", "2,", "2, ", "2, x", "2, 3, 4", "-1, 3", "2, -3", "256, 1", "2, 4294967296",
