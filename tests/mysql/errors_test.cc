@@ -262,6 +262,37 @@ TEST_P(Errors, who_may_not_make_tables_is_denied_with_lazy_provisioning) {
       ErrorKind::denied, [&] { (void)hierlock::open(url(reader)); }, "CREATE"));
 }
 
+// The floor is where a server's restart leaves it, far below the numbers: a new connection has to raise it.
+TEST_P(Errors, settings_that_somebody_has_locked_are_unavailable_and_nobody_lacks_a_right) {  // H9
+  Locker locker = open();
+  const Lock held = locker.acquire("u1");  // on the connection that there is
+  plain().ask("UPDATE `" + table() + "_settings` SET fence_floor=1");
+  plain().ask("START TRANSACTION");
+  plain().ask("SELECT 1 FROM `" + table() + "_settings` WHERE id=1 FOR UPDATE");
+  const std::function<void()> asks[] = {[&] { (void)open(); }, [&] { (void)locker.acquire("u2"); },
+                                        [&] { (void)locker.try_acquire("u2"); }};
+  for (const auto& ask : asks) {
+    const std::optional<Error> error = error_of(ask);
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->kind(), ErrorKind::unavailable) << error->what();
+    EXPECT_EQ(error->native_code(), 1205);
+    EXPECT_NE(std::string(error->what()).find("locked by somebody"), std::string::npos) << error->what();
+  }
+  plain().ask("COMMIT");
+  EXPECT_FALSE(error_of([&] { (void)locker.acquire("u2"); }));
+}
+
+// And what the server says is passed on.
+TEST_P(Errors, settings_that_one_may_not_write_are_denied_by_the_servers_own_words) {  // H9
+  open().acquire("u1").release();
+  plain().ask("UPDATE `" + table() + "_settings` SET fence_floor=1");
+  const Server reader = make_user("SELECT", server().database + ".*");
+  const std::optional<Error> error = error_of([&] { (void)hierlock::open(reader.url("table=" + table())); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::denied) << error->what();
+  EXPECT_EQ(error->native_code(), 1142) << error->what();
+}
+
 TEST_P(Errors, what_cannot_be_said_in_rows_is_refused_before_anything_is_sent) {  // H7, B2, B10
   Relay relay(server().host, server().port);
   Locker locker = hierlock::open(url(at_port(relay.port())));

@@ -589,7 +589,8 @@ std::int64_t Store::fence_of(const LockReply& reply, const Connection& connectio
   if (!fences_.minted(number)) {
     Until soon(connect_time);
     const bool raised = pool_.on_the_side(
-        [&](Connection& side) { return side.identity() == connection.identity() && fences_.raise(side, soon); }, soon);
+        [&](Connection& side) { return side.identity() == connection.identity() && fences_.raise(side, soon).well(); },
+        soon);
     if (!raised) {
       throw Error(ErrorKind::unavailable, "the lock was given back: the fence floor in " +
                                               options_.layout.settings_table() +
