@@ -119,7 +119,7 @@ TEST_P(Errors, an_extend_that_does_not_want_to_wait_knows_by_then_that_its_lock_
   const std::optional<Error> error = error_of([&] { lock.extend("u2", {.timeout = 0s}); });
   EXPECT_LT(Clock::now() - begin, 10s);
   ASSERT_TRUE(error.has_value());
-  EXPECT_EQ(error->kind(), ErrorKind::unavailable) << error->what();
+  EXPECT_EQ(error->kind(), ErrorKind::lost) << error->what();
   EXPECT_FALSE(lock.held());
   relay.cut();
 }

@@ -41,16 +41,9 @@ constexpr Clock::time_point never = Clock::time_point::max();
 constexpr unsigned lock_wait_timeout = 1205, deadlock = 1213, query_interrupted = 1317, lock_no_wait = 3572,
                    duplicate_key = 1062;
 
-// Of an extend: what it leaves the lock as it was, as lock.h says.
-bool keeps_the_lock(ErrorKind kind) {
-  return kind == ErrorKind::timeout || kind == ErrorKind::busy || kind == ErrorKind::cancelled ||
-         kind == ErrorKind::exhausted || kind == ErrorKind::invalid_argument;
-}
-
-// A session that was given up is closed, and its locks with it.
-Error given_up(const std::string& why) {
-  return {ErrorKind::lost, "the lock was lost while it was extended: " + why +
-                               ", and the wait at the server could not be ended without its session"};
+// A session that has ended, or was given up and is closed, takes its locks with it.
+Error lost_with_session(const std::string& why) {
+  return {ErrorKind::lost, "the lock was lost while it was extended, with its session: " + why};
 }
 
 // The default owner of a thread, as the pool counts; apart from the numbers of Owners.
@@ -655,7 +648,7 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
   } catch (const Error& error) {
     if (at_server.broken) {
       watch_.declare_lost(*held);
-      if (keeps_the_lock(error.kind())) throw given_up(error.what());
+      if (error.kind() != ErrorKind::deadlock && error.kind() != ErrorKind::lost) throw lost_with_session(error.what());
     }
     if (error.kind() != ErrorKind::deadlock) throw;
     // Whoever found it, all of the lock goes (Lock::extend). What the local queue or the server has released already is
@@ -666,7 +659,7 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
   }
   if (at_server.broken) {
     watch_.declare_lost(*held);
-    if (!local) throw given_up("the time is up");
+    if (!local) throw lost_with_session("the time was up, and its wait could not be ended otherwise");
   }
   if (!local) return std::nullopt;
   grants_.fetch_add(1, std::memory_order_relaxed);
