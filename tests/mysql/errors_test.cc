@@ -306,6 +306,19 @@ TEST_P(Errors, what_cannot_be_said_in_rows_is_refused_before_anything_is_sent) {
   EXPECT_TRUE(relay.commands().empty());
 }
 
+TEST_P(Errors, more_rows_than_a_statement_has_room_for_are_refused_before_anything_is_sent) {  // H7
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(url(at_port(relay.port())));
+  std::vector<Target> many;
+  for (int i = 0; i < 70'000; ++i) many.emplace_back("u" + std::to_string(i));
+  Lock lock = locker.acquire("u1");
+  relay.forget();
+  EXPECT_TRUE(fails_with(
+      ErrorKind::invalid_argument, [&] { (void)locker.acquire(many); }, "65535"));
+  EXPECT_TRUE(relay.commands().empty());
+  EXPECT_TRUE(lock.held());
+}
+
 // Two sessions of two Lockers that each hold what the other asks for: a cycle only the server can see.
 TEST_P(Errors, a_deadlock_is_told_and_releases_the_whole_lock) {  // H9, H8, B11
   Locker one = open(), two = open();

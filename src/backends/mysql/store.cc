@@ -198,7 +198,7 @@ class Store final : public spi::Backend {
 
   std::optional<spi::Grant> acquire(const spi::Request& request) override {
     check(request.plan);
-    const std::vector<plan::Row> rows = plan::rows_of(request.plan, recorded_.buckets);
+    const std::vector<plan::Row> rows = rows_of(request.plan);
     Teller teller(request.observer);
     spi::Request asked = request;
     asked.observer = &teller;
@@ -300,6 +300,7 @@ class Store final : public spi::Backend {
   }
   spi::Grant keep(const std::shared_ptr<Held>& held, const spi::Plan& plan);
   void check(const spi::Plan& plan) const;
+  std::vector<plan::Row> rows_of(const spi::Plan& plan) const;
   std::uint64_t owner_of(spi::OwnerId owner) {
     if (owner.value != 0) return owner.value;
     if (owners_ == Owners::per_thread) return this_thread_number();
@@ -376,6 +377,15 @@ void Store::check(const spi::Plan& plan) const {
                       std::to_string(recorded_.levels) + ")");
     }
   }
+}
+
+std::vector<plan::Row> Store::rows_of(const spi::Plan& plan) const {
+  constexpr std::size_t most = 65535;  // placeholders of a prepared statement, on both servers
+  std::vector<plan::Row> rows = plan::rows_of(plan, recorded_.buckets);
+  if (rows.size() <= most) return rows;
+  throw Error(ErrorKind::invalid_argument, "these targets and what is above them are " + std::to_string(rows.size()) +
+                                               " rows, and a statement locks at most " + std::to_string(most) +
+                                               ": lock fewer, or what is above them");
 }
 
 void Store::roll_back(Connection& connection, Clock::time_point end) noexcept {
@@ -627,7 +637,7 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
   const std::shared_ptr<Held> held = find(grant);
   if (held == nullptr || !held->surely())
     throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
-  const std::vector<plan::Row> rows = plan::rows_of(request.plan, recorded_.buckets);
+  const std::vector<plan::Row> rows = rows_of(request.plan);
   Teller teller(request.observer);
   spi::Request asked = request;
   asked.observer = &teller;
