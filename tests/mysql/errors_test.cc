@@ -119,7 +119,7 @@ TEST_P(Errors, an_extend_that_does_not_want_to_wait_knows_by_then_that_its_lock_
   const std::optional<Error> error = error_of([&] { lock.extend("u2", {.timeout = 0s}); });
   EXPECT_LT(Clock::now() - begin, 10s);
   ASSERT_TRUE(error.has_value());
-  EXPECT_EQ(error->kind(), ErrorKind::unavailable) << error->what();
+  EXPECT_EQ(error->kind(), ErrorKind::lost) << error->what();
   EXPECT_FALSE(lock.held());
   relay.cut();
 }
@@ -301,6 +301,37 @@ TEST_P(Errors, who_may_not_make_tables_is_denied_with_lazy_provisioning) {
       ErrorKind::denied, [&] { (void)hierlock::open(url(reader)); }, "CREATE"));
 }
 
+// The floor is where a server's restart leaves it, far below the numbers: a new connection has to raise it.
+TEST_P(Errors, settings_that_somebody_has_locked_are_unavailable_and_nobody_lacks_a_right) {  // H9
+  Locker locker = open();
+  const Lock held = locker.acquire("u1");  // on the connection that there is
+  plain().ask("UPDATE `" + table() + "_settings` SET fence_floor=1");
+  plain().ask("START TRANSACTION");
+  plain().ask("SELECT 1 FROM `" + table() + "_settings` WHERE id=1 FOR UPDATE");
+  const std::function<void()> asks[] = {[&] { (void)open(); }, [&] { (void)locker.acquire("u2"); },
+                                        [&] { (void)locker.try_acquire("u2"); }};
+  for (const auto& ask : asks) {
+    const std::optional<Error> error = error_of(ask);
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->kind(), ErrorKind::unavailable) << error->what();
+    EXPECT_EQ(error->native_code(), 1205);
+    EXPECT_NE(std::string(error->what()).find("locked by somebody"), std::string::npos) << error->what();
+  }
+  plain().ask("COMMIT");
+  EXPECT_FALSE(error_of([&] { (void)locker.acquire("u2"); }));
+}
+
+// And what the server says is passed on.
+TEST_P(Errors, settings_that_one_may_not_write_are_denied_by_the_servers_own_words) {  // H9
+  open().acquire("u1").release();
+  plain().ask("UPDATE `" + table() + "_settings` SET fence_floor=1");
+  const Server reader = make_user("SELECT", server().database + ".*");
+  const std::optional<Error> error = error_of([&] { (void)hierlock::open(reader.url("table=" + table())); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::denied) << error->what();
+  EXPECT_EQ(error->native_code(), 1142) << error->what();
+}
+
 TEST_P(Errors, what_cannot_be_said_in_rows_is_refused_before_anything_is_sent) {  // H7, B2, B10
   Relay relay(server().host, server().port);
   Locker locker = hierlock::open(url(at_port(relay.port())));
@@ -312,6 +343,19 @@ TEST_P(Errors, what_cannot_be_said_in_rows_is_refused_before_anything_is_sent) {
   EXPECT_TRUE(fails_with(ErrorKind::invalid_argument, [&] { (void)locker.acquire(""); }));
   EXPECT_TRUE(fails_with(ErrorKind::invalid_argument, [&] { (void)locker.acquire("u1//r1"); }));
   EXPECT_TRUE(relay.commands().empty());
+}
+
+TEST_P(Errors, more_rows_than_a_statement_has_room_for_are_refused_before_anything_is_sent) {  // H7
+  Relay relay(server().host, server().port);
+  Locker locker = hierlock::open(url(at_port(relay.port())));
+  std::vector<Target> many;
+  for (int i = 0; i < 70'000; ++i) many.emplace_back("u" + std::to_string(i));
+  Lock lock = locker.acquire("u1");
+  relay.forget();
+  EXPECT_TRUE(fails_with(
+      ErrorKind::invalid_argument, [&] { (void)locker.acquire(many); }, "65535"));
+  EXPECT_TRUE(relay.commands().empty());
+  EXPECT_TRUE(lock.held());
 }
 
 // Two sessions of two Lockers that each hold what the other asks for: a cycle only the server can see.

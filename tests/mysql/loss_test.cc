@@ -113,6 +113,24 @@ TEST_P(Loss, a_lock_whose_session_is_killed_is_lost_at_once) {  // B4
   EXPECT_TRUE(locker.acquire("u1/a1/r1").held()) << "the next has a new session";
 }
 
+// Whether the extend finds out first, or the one who looks after locks.
+TEST_P(Loss, an_extend_of_a_lock_whose_session_was_killed_says_that_it_is_lost) {  // B4
+  for (const char* const tls : {"tls=off", "tls=on"}) {
+    SCOPED_TRACE(tls);
+    const Server as = make_user("ALL", server().database + ".*");
+    Locker locker = hierlock::open(url(as, tls));
+    for (int turn = 0; turn < 10; ++turn) {
+      Lock lock = locker.acquire("u1");
+      for (const auto& row :
+           plain().ask("SELECT ID FROM information_schema.processlist WHERE USER='" + as.user + "'")) {
+        plain().ask("KILL " + row[0]);
+      }
+      EXPECT_TRUE(fails_with(ErrorKind::lost, [&] { lock.extend("u2", {.timeout = 5s}); })) << turn;
+      EXPECT_FALSE(lock.held());
+    }
+  }
+}
+
 TEST_P(Loss, a_lock_whose_connection_is_cut_is_lost_at_once) {  // B4
   Relay relay(server().host, server().port);
   Locker locker = hierlock::open(through(relay)), other = open();

@@ -6,7 +6,7 @@ namespace hierlock::mysql {
 
 namespace {
 
-constexpr unsigned no_such_table = 1146, no_such_column = 1054;
+constexpr unsigned no_such_table = 1146, no_such_column = 1054, lock_wait_timeout = 1205;
 
 std::uint64_t number(const std::optional<std::string>& text) {
   std::uint64_t value = 0;
@@ -51,9 +51,15 @@ void Fences::check(Connection& connection, Vigil& vigil) {
   }
   limit_ = floor + fence_slack;
   if (recorded != server || now > floor + fence_slack / 2) {
-    if (!raise(connection, vigil)) {
-      throw Error(ErrorKind::denied, "cannot raise the fence floor in " + layout_.settings_table() +
-                                         ": docs/mysql.md lists the rights that are needed");
+    const Reply raised = raise(connection, vigil);
+    if (raised.code == lock_wait_timeout) {
+      throw Error(ErrorKind::unavailable,
+                  "cannot raise the fence floor: the row of " + layout_.settings_table() +
+                      " is locked by somebody who has not committed. Try again; end that transaction if this goes on",
+                  raised.code);
+    }
+    if (!raised.well()) {
+      throw error_of(raised.code, raised.message, "raise the fence floor in " + layout_.settings_table());
     }
   } else {
     connection.ask("COMMIT", vigil);
@@ -67,22 +73,21 @@ bool Fences::minted(std::uint64_t number) noexcept {
   return number <= limit_.load();
 }
 
-bool Fences::raise(Connection& connection, Vigil& vigil) {
-  const std::string table = "`" + layout_.settings_table() + "`";
-  const Reply now = connection.query("SELECT UUID_SHORT()", vigil);
-  if (!now.well()) return false;
-  const std::uint64_t floor = number(now.rows.at(0).at(0)) & fence_mask;
-  if (!connection
-           .query("UPDATE " + table + " SET fence_floor=GREATEST(fence_floor, " + std::to_string(floor) +
-                      "), fence_server=" + server_number(connection.mariadb()) + " WHERE id=1",
-                  vigil)
-           .well() ||
-      !connection.query("COMMIT", vigil).well()) {
+Reply Fences::raise(Connection& connection, Vigil& vigil) {
+  Reply reply = connection.query("SELECT UUID_SHORT()", vigil);
+  if (!reply.well()) return reply;
+  const std::uint64_t floor = number(reply.rows.at(0).at(0)) & fence_mask;
+  const std::string raise = "UPDATE `" + layout_.settings_table() + "` SET fence_floor=GREATEST(fence_floor, " +
+                            std::to_string(floor) + "), fence_server=" + server_number(connection.mariadb()) +
+                            " WHERE id=1";
+  for (const std::string_view sql : {std::string_view(raise), std::string_view("COMMIT")}) {
+    reply = connection.query(sql, vigil);
+    if (reply.well()) continue;
     if (!connection.broken()) connection.query("ROLLBACK", vigil);
-    return false;
+    return reply;
   }
   limit_ = floor + fence_slack;
-  return true;
+  return {};
 }
 
 }  // namespace hierlock::mysql

@@ -44,8 +44,8 @@ class Fences {
   std::uint64_t highest() const noexcept { return highest_.load(); }
   // Raising it soon is better than having to.
   bool due() const noexcept { return highest_.load() + fence_slack / 2 > limit_.load(); }
-  // Raises it to the server's present number, and commits; false if that fails.
-  bool raise(Connection& connection, Vigil& vigil);
+  // Raises it to the server's present number, and commits; or what the server said instead.
+  Reply raise(Connection& connection, Vigil& vigil);
 
  private:
   const Layout& layout_;

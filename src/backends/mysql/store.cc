@@ -43,16 +43,9 @@ constexpr Clock::time_point never = Clock::time_point::max();
 constexpr unsigned lock_wait_timeout = 1205, deadlock = 1213, query_interrupted = 1317, lock_no_wait = 3572,
                    duplicate_key = 1062;
 
-// Of an extend: what it leaves the lock as it was, as lock.h says.
-bool keeps_the_lock(ErrorKind kind) {
-  return kind == ErrorKind::timeout || kind == ErrorKind::busy || kind == ErrorKind::cancelled ||
-         kind == ErrorKind::exhausted || kind == ErrorKind::invalid_argument;
-}
-
-// A session that was given up is closed, and its locks with it.
-Error given_up(const std::string& why) {
-  return {ErrorKind::lost, "the lock was lost while it was extended: " + why +
-                               ", and the wait at the server could not be ended without its session"};
+// A session that has ended, or was given up and is closed, takes its locks with it.
+Error lost_with_session(const std::string& why) {
+  return {ErrorKind::lost, "the lock was lost while it was extended, with its session: " + why};
 }
 
 // The default owner of a thread, as the pool counts; apart from the numbers of Owners.
@@ -207,7 +200,7 @@ class Store final : public spi::Backend {
 
   std::optional<spi::Grant> acquire(const spi::Request& request) override {
     check(request.plan);
-    const std::vector<plan::Row> rows = plan::rows_of(request.plan, recorded_.buckets);
+    const std::vector<plan::Row> rows = rows_of(request.plan);
     Teller teller(request.observer);
     spi::Request asked = request;
     asked.observer = &teller;
@@ -309,6 +302,7 @@ class Store final : public spi::Backend {
   }
   spi::Grant keep(const std::shared_ptr<Held>& held, const spi::Plan& plan);
   void check(const spi::Plan& plan) const;
+  std::vector<plan::Row> rows_of(const spi::Plan& plan) const;
   std::uint64_t owner_of(spi::OwnerId owner) {
     if (owner.value != 0) return owner.value;
     if (owners_ == Owners::per_thread) return this_thread_number();
@@ -367,6 +361,15 @@ class Store final : public spi::Backend {
 // --- asking ----------------------------------------------------------------------------------------------
 
 void Store::check(const spi::Plan& plan) const { refuse_what_rows_cannot_say(plan, recorded_.levels); }
+
+std::vector<plan::Row> Store::rows_of(const spi::Plan& plan) const {
+  constexpr std::size_t most = 65535;  // placeholders of a prepared statement, on both servers
+  std::vector<plan::Row> rows = plan::rows_of(plan, recorded_.buckets);
+  if (rows.size() <= most) return rows;
+  throw Error(ErrorKind::invalid_argument, "these targets and what is above them are " + std::to_string(rows.size()) +
+                                               " rows, and a statement locks at most " + std::to_string(most) +
+                                               ": lock fewer, or what is above them");
+}
 
 void Store::roll_back(Connection& connection, Clock::time_point end) noexcept {
   try {
@@ -572,7 +575,8 @@ std::int64_t Store::fence_of(const LockReply& reply, const Connection& connectio
   if (!fences_.minted(number)) {
     Until soon(connect_time);
     const bool raised = pool_.on_the_side(
-        [&](Connection& side) { return side.identity() == connection.identity() && fences_.raise(side, soon); }, soon);
+        [&](Connection& side) { return side.identity() == connection.identity() && fences_.raise(side, soon).well(); },
+        soon);
     if (!raised) {
       throw Error(ErrorKind::unavailable, "the lock was given back: the fence floor in " +
                                               options_.layout.settings_table() +
@@ -616,7 +620,7 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
   const std::shared_ptr<Held> held = find(grant);
   if (held == nullptr || !held->surely())
     throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
-  const std::vector<plan::Row> rows = plan::rows_of(request.plan, recorded_.buckets);
+  const std::vector<plan::Row> rows = rows_of(request.plan);
   Teller teller(request.observer);
   spi::Request asked = request;
   asked.observer = &teller;
@@ -637,7 +641,7 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
   } catch (const Error& error) {
     if (at_server.broken) {
       watch_.declare_lost(*held);
-      if (keeps_the_lock(error.kind())) throw given_up(error.what());
+      if (error.kind() != ErrorKind::deadlock && error.kind() != ErrorKind::lost) throw lost_with_session(error.what());
     }
     if (error.kind() != ErrorKind::deadlock) throw;
     // Whoever found it, all of the lock goes (Lock::extend). What the local queue or the server has released already is
@@ -648,7 +652,7 @@ std::optional<spi::Grant> Store::extend(const spi::Grant& grant, const spi::Requ
   }
   if (at_server.broken) {
     watch_.declare_lost(*held);
-    if (!local) throw given_up("the time is up");
+    if (!local) throw lost_with_session("the time was up, and its wait could not be ended otherwise");
   }
   if (!local) return std::nullopt;
   grants_.fetch_add(1, std::memory_order_relaxed);

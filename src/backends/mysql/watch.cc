@@ -477,7 +477,7 @@ void Watch::clear_old() {
 
 void Watch::raise_floor() {
   if (!fences_.due()) return;
-  aside([&](Connection& side, Vigil& soon) { return fences_.raise(side, soon); });
+  aside([&](Connection& side, Vigil& soon) { return fences_.raise(side, soon).well(); });
 }
 
 // Who waits for whom at the server. In a transaction, for MariaDB.
