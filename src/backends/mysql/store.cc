@@ -276,7 +276,7 @@ class Store final : public spi::Backend {
   void drop_owner(spi::OwnerId owner) noexcept override { queue_->drop_owner(owner); }
   std::string owner_name(spi::OwnerId owner) override { return queue_->owner_name(owner); }
   std::array<std::uint64_t, 3> grants() const override { return {grants_.load(), 0, 0}; }
-  bool idle() const noexcept override { return sessions_.empty(); }
+  bool idle() const noexcept override { return sessions_.empty() && !watch_.telling(); }
   Snapshot snapshot() const override {
     const Use use(*this);
     return looker_.snapshot(recorded_.buckets);

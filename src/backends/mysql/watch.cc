@@ -147,7 +147,9 @@ void Watch::declare_lost(Held& held) {
     const std::lock_guard guard(sessions_.mutex);
     lost = held.lost;
   }
+  telling_.fetch_add(1);
   lost.request_stop();  // runs callbacks: not under the mutex
+  telling_.fetch_sub(1);
 }
 
 // Until something happens, for a while at most.
@@ -396,8 +398,10 @@ void Watch::changed(std::optional<Clock::time_point> end) noexcept {
     wake();
   }
   if (Clock::now() < usual) return;
-  // Whoever gives up leaves a session behind that waits at the server. So not everybody tries.
+  // Whoever gives up leaves a session behind that waits at the server. So not everybody tries; but the thread may,
+  // which has more time.
   at_once_again_ = Clock::now() + side_pause;
+  side_failed_ = false;
   wake();
 }
 

@@ -29,6 +29,8 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   void declare_lost(Held& held);
+  // Somebody is being told of a loss, here or on the thread: this must stay until that is over, whatever they do.
+  bool telling() const noexcept { return telling_.load() != 0; }
   void start();          // on first use; again is harmless. Throws Error
   void wake() noexcept;  // something changed that others should know soon
   // For good, when nothing is held and nobody asks any more: what was written down is taken out, as far as there is
@@ -96,6 +98,7 @@ class Watch {
       looked_at_server_ = Clock::now();
   std::atomic<bool> anything_written_{false};
   std::atomic<bool> side_failed_{false};
+  std::atomic<int> telling_{0};
   std::atomic<Clock::time_point> at_once_again_{Clock::time_point()};  // until then changed() leaves it to the thread
 
   Ending ending_;
