@@ -67,10 +67,10 @@ Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, Fences& fen
 
 Watch::~Watch() {
   end(Clock::now() + side_time_at_end);
-  if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();  // a callback of lost() used the Locker: with this thread its last reference goes
-  } else if (thread_.joinable()) {
-    thread_.join();
+  {
+    std::unique_lock guard(starting_);
+    ended_.wait(guard, [this] { return !runs_; });  // somebody may still be told of a loss
+    let_go();
   }
   close(wake_);
 }
@@ -81,9 +81,18 @@ void Watch::end(Clock::time_point by) noexcept {
   ending_.set(std::min(ending_.get(), by));
   thread_.request_stop();
   wake();
-  if (thread_.get_id() == std::this_thread::get_id()) return;
-  // Not join(): it would wait for what the callbacks of lost() have left to this thread's end, too.
-  ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; });
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    lets_itself_go_ = true;
+  } else if (ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; })) {
+    let_go();
+  }
+}
+
+// What is left of it is the end of its thread_local variables. Those of callbacks of lost() may wait for whoever calls
+// this, and may even be what calls it.
+void Watch::let_go() {
+  if (!thread_.joinable()) return;
+  told_.load() ? thread_.detach() : thread_.join();
 }
 
 void Watch::start() {
@@ -113,6 +122,7 @@ void Watch::run(const std::stop_token& end) {
   pool_.close(ending_.get());
   const std::lock_guard guard(starting_);
   runs_ = false;
+  if (lets_itself_go_) thread_.detach();
   ended_.notify_all();
 }
 
@@ -147,6 +157,7 @@ void Watch::declare_lost(Held& held) {
     const std::lock_guard guard(sessions_.mutex);
     lost = held.lost;
   }
+  told_ = true;
   telling_.fetch_add(1);
   lost.request_stop();  // runs callbacks: not under the mutex
   telling_.fetch_sub(1);

@@ -66,6 +66,7 @@ class Watch {
 
   void run(const std::stop_token& end);
   void look_after(const std::stop_token& end);
+  void let_go();
   void keep_the_book_in_turn();
   void listen(const AllHeld& all);
   void begin_heartbeats(const AllHeld& all);
@@ -99,12 +100,13 @@ class Watch {
   std::atomic<bool> anything_written_{false};
   std::atomic<bool> side_failed_{false};
   std::atomic<int> telling_{0};
+  std::atomic<bool> told_{false};                                      // of a loss, anybody
   std::atomic<Clock::time_point> at_once_again_{Clock::time_point()};  // until then changed() leaves it to the thread
 
   Ending ending_;
   std::mutex starting_;  // guards what follows
   std::condition_variable ended_;
-  bool runs_ = false;
+  bool runs_ = false, lets_itself_go_ = false;
   std::jthread thread_;
 };
 
