@@ -37,7 +37,7 @@ inline std::int64_t now_with_suspend() noexcept {
 }
 
 // A lock that is held: in the local queue, and at the server.
-struct Held {
+struct Held : std::enable_shared_from_this<Held> {
   spi::Grant local;         // guarded by Sessions::mutex, as the three below
   std::uint64_t owner = 0;  // as the pool counts
   std::int64_t fence = 0;

@@ -77,7 +77,8 @@ void Watch::end(Clock::time_point by) noexcept {
   ending_.set(std::min(ending_.get(), by));
   thread_.request_stop();
   wake();
-  ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; });
+  const bool ended = ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; });
+  if (ended && thread_.joinable()) thread_.join();  // it has nothing more to do
 }
 
 void Watch::start() {
@@ -120,6 +121,7 @@ void Watch::look_after(const std::stop_token& end) {
     begin_heartbeats(all);
     end_heartbeats();
     tend_idle();
+    tell_again();
     if (Clock::now() < side_again) continue;
     for (const auto step : {&Watch::keep_the_book_in_turn, &Watch::clear_old, &Watch::look_for_cycles,
                             &Watch::raise_floor, &Watch::look_at_server}) {
@@ -146,9 +148,19 @@ void Watch::declare_lost(Held& held) {
   // own, and this one goes on looking after the other locks.
   try {
     std::thread([lost]() mutable { lost.request_stop(); }).detach();
-  } catch (...) {  // there is none to be had
-    lost.request_stop();
+  } catch (...) {  // there is none to be had: later
+    const std::lock_guard guard(sessions_.mutex);
+    untold_.push_back(held.shared_from_this());
   }
+}
+
+void Watch::tell_again() {
+  AllHeld untold;
+  {
+    const std::lock_guard guard(sessions_.mutex);
+    untold.swap(untold_);
+  }
+  for (const auto& held : untold) declare_lost(*held);
 }
 
 // Until something happens, for a while at most.
@@ -397,8 +409,10 @@ void Watch::changed(std::optional<Clock::time_point> end) noexcept {
     wake();
   }
   if (Clock::now() < usual) return;
-  // Whoever gives up leaves a session behind that waits at the server. So not everybody tries.
+  // Whoever gives up leaves a session behind that waits at the server. So not everybody tries; but the thread may,
+  // which has more time.
   at_once_again_ = Clock::now() + side_pause;
+  side_failed_ = false;
   wake();
 }
 

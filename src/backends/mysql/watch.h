@@ -68,6 +68,7 @@ class Watch {
   void begin_heartbeats(const AllHeld& all);
   void end_heartbeats();
   void tend_idle();
+  void tell_again();
   void look_at_server();
   void clear_old();
   void look_for_cycles();
@@ -89,6 +90,7 @@ class Watch {
   int wake_;
 
   std::vector<Heartbeat> beating_;
+  AllHeld untold_;                              // guarded by Sessions::mutex
   TimedMutex book_;                             // guards the next two
   std::vector<std::uint64_t> written_;          // what is in the table
   std::map<std::uint64_t, std::string> known_;  // and what as
