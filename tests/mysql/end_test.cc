@@ -142,7 +142,6 @@ TEST_P(End, comes_once_whoever_is_the_last_of_those_who_release_and_the_locker_i
   EXPECT_EQ(written_down(), "0");
 }
 
-// The thread that tells it is the one that then has to end.
 TEST_P(End, comes_when_the_last_lock_is_released_by_whoever_is_told_of_its_loss) {  // B4, B6
   std::unique_ptr<Locker> locker = open_behind();
   Lock lock;
@@ -154,6 +153,21 @@ TEST_P(End, comes_when_the_last_lock_is_released_by_whoever_is_told_of_its_loss)
     EXPECT_TRUE(all_gone(1));
   }
   EXPECT_FALSE(lock.held());
+}
+
+TEST_P(End, may_come_where_a_loss_is_told) {  // B4, B6
+  std::unique_ptr<Locker> locker = open_behind();
+  Lock lock;
+  const Bystander bystander([&] { lock = locker->acquire("u1"); });
+  {
+    const std::stop_callback told(lock.lost(), [&] {
+      lock.release();
+      locker.reset();
+    });
+    relay().cut();
+    EXPECT_TRUE(all_gone(1));
+  }
+  EXPECT_EQ(locker, nullptr);
 }
 
 TEST_P(End, takes_a_second_at_most_where_the_server_does_not_answer) {  // B6

@@ -67,7 +67,7 @@ Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, Fences& fen
 
 Watch::~Watch() {
   end(Clock::now() + side_time_at_end);
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) thread_.join();  // it took longer
   close(wake_);
 }
 
@@ -77,7 +77,9 @@ void Watch::end(Clock::time_point by) noexcept {
   ending_.set(std::min(ending_.get(), by));
   thread_.request_stop();
   wake();
-  ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; });
+  // Joined here already: this may stay for long, and with it what a thread that is not joined keeps.
+  const bool ended = ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; });
+  if (ended && thread_.joinable()) thread_.join();
 }
 
 void Watch::start() {
@@ -397,8 +399,10 @@ void Watch::changed(std::optional<Clock::time_point> end) noexcept {
     wake();
   }
   if (Clock::now() < usual) return;
-  // Whoever gives up leaves a session behind that waits at the server. So not everybody tries.
+  // Whoever gives up leaves a session behind that waits at the server. So not everybody tries; but the thread may,
+  // which has more time.
   at_once_again_ = Clock::now() + side_pause;
+  side_failed_ = false;
   wake();
 }
 
