@@ -142,7 +142,6 @@ TEST_P(End, comes_once_whoever_is_the_last_of_those_who_release_and_the_locker_i
   EXPECT_EQ(written_down(), "0");
 }
 
-// The thread that tells it is the one that then has to end.
 TEST_P(End, comes_when_the_last_lock_is_released_by_whoever_is_told_of_its_loss) {  // B4, B6
   std::unique_ptr<Locker> locker = open_behind();
   Lock lock;

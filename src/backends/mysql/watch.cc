@@ -67,7 +67,7 @@ Watch::Watch(const Options& options, Sessions& sessions, Pool& pool, Fences& fen
 
 Watch::~Watch() {
   end(Clock::now() + side_time_at_end);
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) thread_.join();  // it took longer
   close(wake_);
 }
 
