@@ -19,6 +19,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "mysql/login.h"
+
 namespace hierlock::mysql {
 
 namespace {
@@ -258,6 +260,8 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   // that down (views.h).
   mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "hierlock");
   mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, host_attribute, host_name().c_str());
+  const unsigned no_files = 0;  // of this machine are sent to a server that asks for one
+  mysql_options(mysql_, MYSQL_OPT_LOCAL_INFILE, &no_files);
   const my_bool on = 1, verify = address.tls == Tls::verify ? 1 : 0;
   if (address.tls != Tls::off) {
     mysql_options(mysql_, MYSQL_OPT_SSL_ENFORCE, &on);
@@ -266,13 +270,13 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   }
 
   MYSQL* connected = nullptr;
+  std::optional<Login> login;
   std::optional<Warden> warden;
-  if (address.tls != Tls::off) {
-    try {
-      warden.emplace(vigil);
-    } catch (const Error& error) {
-      refuse(error);
-    }
+  try {
+    login.emplace(mysql_, address.password, address.tls != Tls::off);
+    if (address.tls != Tls::off) warden.emplace(vigil);
+  } catch (const Error& error) {
+    refuse(error);
   }
   const auto go_on = [&](int ready) { return mysql_real_connect_cont(&connected, mysql_, ready); };
   bool answered = drive(
@@ -280,8 +284,8 @@ Connection::Connection(const Address& address, Vigil& vigil) {
         // libmariadb uses the socket for "localhost" only; with another host it would go there, over TCP.
         const bool local = !address.socket.empty();
         return mysql_real_connect_start(&connected, mysql_, local ? "localhost" : address.host.c_str(),
-                                        address.user.c_str(), address.password.c_str(), address.database.c_str(),
-                                        address.port, local ? address.socket.c_str() : nullptr, 0);
+                                        address.user.c_str(), "", address.database.c_str(), address.port,
+                                        local ? address.socket.c_str() : nullptr, 0);
       },
       [&](int ready) {
         if (!warden) return go_on(ready);
@@ -295,13 +299,23 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   warden.reset();
   const std::string doing = "connect to " + address.place();
   if (!answered) refuse(Error(ErrorKind::unavailable, "cannot " + doing + ": it does not answer" + check_place));
-  if (connected == nullptr) refuse(error_of(mysql_errno(mysql_), mysql_error(mysql_), doing));
-  // libmariadb goes on without encryption if the server has none, whatever was enforced.
-  if (address.tls != Tls::off && mysql_get_ssl_cipher(mysql_) == nullptr) {
+  const bool forbidden = connected == nullptr && mysql_errno(mysql_) == CR_PLUGIN_NOT_ALLOWED;
+  const bool plaintext = login->plaintext() || (forbidden && (mysql_->server_capabilities & CLIENT_SSL) == 0) ||
+                         (connected != nullptr && mysql_get_ssl_cipher(mysql_) == nullptr);
+  if (address.tls != Tls::off && plaintext) {
     refuse(Error(ErrorKind::denied, "cannot " + doing +
                                         ": the server offers no TLS. Set it up there, or write tls=off if the way to "
                                         "it is safe"));
   }
+  if (forbidden) {
+    // The client library's own message shows other bytes in place of the name.
+    refuse(Error(ErrorKind::denied,
+                 "cannot " + doing + ": the server asks this account to log in by " + login->refused() +
+                     ", which would show its password or ask for one. Let it log in by caching_sha2_password, "
+                     "mysql_native_password or ed25519",
+                 CR_PLUGIN_NOT_ALLOWED));
+  }
+  if (connected == nullptr) refuse(error_of(mysql_errno(mysql_), mysql_error(mysql_), doing));
   socket_ = static_cast<int>(mysql_get_socket(mysql_));
   fcntl(socket_, F_SETFD, FD_CLOEXEC);
   // Data that is not acknowledged for so long ends the connection; and somebody who waits for a lock, and therefore
