@@ -122,9 +122,7 @@ std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given,
   refuse_unsafe(*connection, vigil);
   outlast_first_second(*connection, vigil);
   const Reply now =
-      connection->ask(std::string("SELECT CONNECTION_ID(), UUID_SHORT(), ") +
-                          (connection->mariadb() ? "CONCAT_WS('\n', @@hostname, @@port, @@datadir)" : "@@server_uuid"),
-                      vigil);
+      connection->ask("SELECT CONNECTION_ID(), UUID_SHORT(), " + server_name(connection->mariadb()), vigil);
   if (number(now.rows.at(0).at(0)) != connection->id()) {
     throw Error(ErrorKind::unsafe_topology,
                 "the server's number for this session is not the one it logged in with: a proxy is in between that "
