@@ -25,13 +25,12 @@ namespace hierlock::mysql {
 
 namespace {
 
-constexpr std::size_t most_statements = 64;  // prepared at once on one connection
-
 // Numbers that libmariadb's headers do not have.
 constexpr unsigned lock_no_wait = 3572, connection_killed = 1927, client_idle = 4031, user_level_deadlock = 3058,
-                   tls_failed = 2026, plugin_missing = 2059, plugin_failed = 2061, require_tls = 3159, read_only = 1290,
-                   read_only_mode = 1836, account_locked = 3118, account_locked_mariadb = 4151, old_login = 1251,
-                   password_to_change = 1820, password_expired = 1862, no_password = 1698, too_many_statements = 1461;
+                   tls_failed = 2026, plugin_missing = 2059, plugin_failed = 2061, require_tls = 3159,
+                   option_prevents = 1290, read_only_mode = 1836, account_locked = 3118, account_locked_mariadb = 4151,
+                   old_login = 1251, password_to_change = 1820, password_expired = 1862, no_password = 1698,
+                   too_many_statements = 1461, statement_log = 1665;
 
 constexpr const char* check_place = ". Does the server run, and are the host and the port of the URL right?";
 
@@ -172,6 +171,7 @@ bool lacks_right(unsigned code) noexcept {
 }
 
 Error error_of(unsigned code, const std::string& message, const std::string& doing) {
+  constexpr char only_innodb[] = ". Only InnoDB has row locks: let tables be made in it";
   const auto error = [&](ErrorKind kind, const std::string& advice) {
     return Error(kind, "cannot " + doing + ": " + message + " (" + std::to_string(code) + ")" + advice, code);
   };
@@ -224,13 +224,25 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
       return error(ErrorKind::exhausted, ". Raise max_connections, or lower connections= in the URLs");
     case too_many_statements:
       return error(ErrorKind::exhausted, ". Raise max_prepared_stmt_count");
-    case read_only:
+    case option_prevents:  // which, only the message says
+      if (message.find("session-mem-used") != message.npos) {
+        return error(ErrorKind::exhausted, ". Raise max_session_mem_used");
+      }
+      if (message.find("NO_ENGINE_SUBSTITUTION") != message.npos) return error(ErrorKind::unsafe_topology, only_innodb);
+      if (message.find("read-only") == message.npos && message.find("read_only") == message.npos) {
+        return error(ErrorKind::denied, ". Start the server without that option");
+      }
+      [[fallthrough]];
     case read_only_mode:
       return error(ErrorKind::unsafe_topology, ". Locks must be taken on the primary: connect to that");
     case CR_CONNECTION_ERROR:
     case CR_CONN_HOST_ERROR:
     case CR_UNKNOWN_HOST:
       return error(ErrorKind::unavailable, check_place);
+    case ER_UNKNOWN_STORAGE_ENGINE:
+      return error(ErrorKind::unsafe_topology, only_innodb);
+    case statement_log:
+      return error(ErrorKind::denied, ". " + std::string(log_rows_fix));
     case ER_QUERY_INTERRUPTED:
       return error(ErrorKind::unavailable, ". Somebody ended the statement with KILL: try again");
     default:

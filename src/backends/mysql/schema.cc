@@ -25,13 +25,13 @@ std::uint64_t number(const std::optional<std::string>& text) {
 
 bool is_on(const std::string& value) { return value == "ON" || value == "1" || value == "YES"; }
 
-// Row locks exclude on one server only.
+// Row locks exclude on one server only. What is refused otherwise can be set in the session, by some.
 void refuse_unsafe(Connection& connection, Vigil& vigil) {
   std::map<std::string, std::string> is;
   for (const auto& row : connection
                              .ask("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'read_only', "
                                   "'super_read_only', 'innodb_read_only', 'group_replication_group_name', "
-                                  "'group_replication_single_primary_mode')",
+                                  "'group_replication_single_primary_mode', 'log_bin', 'binlog_format')",
                                   vigil)
                              .rows) {
     is[row.at(0).value_or("")] = row.at(1).value_or("");
@@ -50,6 +50,10 @@ void refuse_unsafe(Connection& connection, Vigil& vigil) {
     throw Error(ErrorKind::unsafe_topology,
                 "this server is read-only, most likely a replica: its row locks exclude nobody on the primary. Connect "
                 "to the primary");
+  }
+  if (is_on(is["log_bin"]) && is["binlog_format"] == "STATEMENT" && !connection.query(log_rows, vigil).well()) {
+    throw Error(ErrorKind::denied, "this server logs statements, and takes no locks of rows at READ COMMITTED then. " +
+                                       std::string(log_rows_fix));
   }
 }
 
