@@ -98,6 +98,20 @@ Error made_for_others(const BucketTable& table, const std::string& made_for) {
           "locks here, drop it and its settings, and provision anew"};
 }
 
+// Other engines lock whole tables for the time of a statement, so two would hold one lock.
+void refuse_other_engine(Connection& connection, const BucketTable& table, Vigil& vigil) {
+  const std::string name = "'" + table.name + "'";
+  const Reply reply = connection.ask(
+      "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME=IF("
+      "@@lower_case_table_names=0, " +
+          name + ", LOWER(" + name + "))",
+      vigil);
+  if (reply.rows.empty() || reply.rows[0].at(0) == "InnoDB") return;
+  throw Error(ErrorKind::unsafe_topology, table.name + " is " + reply.rows[0].at(0).value_or("a view") +
+                                              ", which has no row locks, so two could hold one lock. ALTER TABLE `" +
+                                              table.name + "` ENGINE=InnoDB");
+}
+
 // Where tables are made, the table of rows is made from what is recorded; and one that does not say what it was made
 // for, by other means than this library's, is marked.
 void make_rows_table(Connection& connection, const BucketTable& table, Vigil& vigil) {
@@ -186,6 +200,7 @@ BucketTable read_or_make(Connection& connection, const Options& options, Vigil& 
   if (layout.levels && *layout.levels != recorded.levels) disagree("levels", *layout.levels, recorded.levels);
   if (layout.lazy) make_rows_table(connection, recorded, vigil);
   if (const auto else_for = made_for_else(connection, recorded, vigil)) throw made_for_others(recorded, *else_for);
+  refuse_other_engine(connection, recorded, vigil);
   connection.ask("COMMIT", vigil);
   return recorded;
 }
