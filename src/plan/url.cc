@@ -63,7 +63,7 @@ std::string lower(std::string_view text) {
 // Option values that are passwords under another name.
 bool is_secret(std::string_view option) {
   const std::string name = lower(option);
-  for (const std::string_view word : {"password", "passwd", "pwd", "secret", "token"}) {
+  for (const std::string_view word : {"pass", "pwd", "secret", "token"}) {
     // Where a password is kept is no secret.
     if (name.find(word) != name.npos && !name.ends_with("file") && !name.ends_with("env")) return true;
   }
@@ -126,7 +126,11 @@ std::string Url::safe_text() const {
   const std::size_t user = rest.starts_with("//") ? 2 : 0;
   // The last `@`, because a password may hold one; the first colon, because a user may not.
   const std::size_t at = rest.rfind('@');
-  const std::size_t colon = rest.find(':', user);
+  std::size_t colon = rest.find(':', user);
+  // One that was encoded is a part of the user, and most likely a mistake.
+  for (const std::string_view encoded : {"%3A", "%3a"}) {
+    if (const std::size_t i = rest.find(encoded, user); at != rest.npos && i < at && i < colon) colon = i + 2;
+  }
   // Without an `@` what follows a colon is a port, unless the host was forgotten: then it may be a password.
   const std::size_t end = std::min(rest.find('/', user), rest.size());
   const bool is_host = colon >= end || rest[user] == '[' || rest.find_first_not_of("0123456789", colon + 1) >= end;

@@ -82,6 +82,12 @@ TEST(Url, safe_text_hides_passwords_and_nothing_else) {
   EXPECT_EQ(safe("valkey://:hunter2@db"), "valkey://:***@db") << "no user";
   EXPECT_EQ(safe("mysql:app:hunter2@db"), "mysql:app:***@db");
   EXPECT_EQ(safe("mysql://app@db?password=hunter2&ssl_pwd=x"), "mysql://app@db?password=***&ssl_pwd=***");
+  EXPECT_EQ(safe("mysql://app@db?pass=hunter2&db_passphrase=x"), "mysql://app@db?pass=***&db_passphrase=***");
+  for (const std::string colon : {"%3A", "%3a"}) {
+    EXPECT_EQ(safe("mysql://app" + colon + "hunter2@db/shop"), "mysql://app" + colon + "***@db/shop");
+    EXPECT_EQ(safe("mysql://app" + colon + "hunter2:x@db/shop"), "mysql://app" + colon + "***@db/shop");
+  }
+  EXPECT_EQ(safe("mysql://app@db/a%3Ab"), "mysql://app@db/a%3Ab");
   EXPECT_EQ(safe("mysql://app@db?password_file=/run/secret"), "mysql://app@db?password_file=/run/secret");
   EXPECT_EQ(safe("memory:?a=%0A%26"), "memory:?a=%0A%26") << "stays one line";
 }

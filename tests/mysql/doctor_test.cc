@@ -74,7 +74,7 @@ TEST_P(Doctor, finds_nothing_wrong_where_all_is_as_it_should_be) {
     EXPECT_TRUE(says(found, Verdict::good, ""));
     EXPECT_TRUE(names.insert(found.check).second) << found.check << " is there twice";
   }
-  EXPECT_EQ(names.size(), 25u);
+  EXPECT_EQ(names.size(), 28u);
 }
 
 TEST_P(Doctor, changes_nothing) {
@@ -99,7 +99,7 @@ TEST_P(Doctor, reports_everything_even_where_nothing_can_be_locked) {  // severa
   plain().ask("DROP TABLE " + quoted(table()));
   plain().ask("UPDATE " + quoted(settings()) + " SET format=2");
   const std::vector<Finding> all = hierlock::doctor(there("buckets=7"));
-  EXPECT_EQ(all.size(), 25u);
+  EXPECT_EQ(all.size(), 28u);
   EXPECT_GE(std::count_if(all.begin(), all.end(), [](const Finding& f) { return f.verdict == Verdict::good; }), 12);
   EXPECT_TRUE(fails_with(ErrorKind::incompatible, [&] { hierlock::open(there()); }));
 }
@@ -190,6 +190,18 @@ TEST_P(Doctor, autocommit_that_stays_on_is_unsafe) {
 
 TEST_P(Doctor, wait_timeout_that_cannot_be_set_is_unsafe) {
   EXPECT_TRUE(says(forged("wait_timeout", " wait_timeout=12", " wait_timeout=99"), Verdict::unsafe, "has 99 s"));
+}
+
+TEST_P(Doctor, session_that_is_not_as_it_was_set_is_unsafe) {
+  const auto changed = [&](const std::string& what, const std::string& by, const std::string& saying) {
+    EXPECT_TRUE(says(forged("session", what, by), Verdict::unsafe, saying));
+  };
+  changed("sql_select_limit=18446744073709551615", "sql_select_limit=18446744073709551610", "sql_select_limit is 1844");
+  if (mariadb()) {
+    changed("idle_transaction_timeout=0", "idle_transaction_timeout=5", "idle_transaction_timeout is 5 in place of 0");
+  } else {
+    changed("'hypergraph_optimizer=off'", "'hypergraph_optimizer=on' ", "lacks hypergraph_optimizer=off");
+  }
 }
 
 TEST_P(Doctor, rollback_on_timeout_is_unsafe) {

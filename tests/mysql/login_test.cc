@@ -1,11 +1,48 @@
 // Logging in: encryption, certificates, and the ways an account proves who it is.
 #include <future>
 
+#include "impostor.h"
 #include "on_server.h"
 #include "relay.h"
 
 namespace hierlock::mysql_tests {
 namespace {
+
+// Somebody who answers in the server's place, to be given the password.
+TEST(Impostors, who_offers_no_tls_is_told_nothing_where_tls_is_asked_for) {
+  mysql::enable();
+  for (const char* proof : {"mysql_native_password", "caching_sha2_password", "mysql_clear_password", "dialog"}) {
+    for (const char* how : {"tls=on", "tls=verify"}) {
+      const Impostor impostor(proof);
+      EXPECT_TRUE(fails_with(
+          ErrorKind::denied, [&] { (void)hierlock::open(impostor.url("app", "hunter2", how)); }, "TLS"))
+          << proof;
+      EXPECT_EQ(impostor.heard(), "") << proof << ", " << how;
+    }
+  }
+}
+
+// Older than any server that hierlock can use, or so it says: the client library has a way of its own for those.
+TEST(Impostors, who_knows_no_plugins_is_told_nothing) {
+  mysql::enable();
+  const Impostor impostor("", Impostor::Age::old);
+  EXPECT_TRUE(fails_with(
+      ErrorKind::denied, [&] { (void)hierlock::open(impostor.url("app", "hunter2", "tls=on")); }, "TLS"));
+  EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { (void)hierlock::open(impostor.url("app", "hunter2", "tls=off")); }));
+  EXPECT_EQ(impostor.heard(), "");
+}
+
+TEST(Impostors, who_asks_for_the_password_itself_does_not_get_it) {
+  mysql::enable();
+  for (const char* proof : {"mysql_clear_password", "dialog", "mysql_old_password"}) {
+    const Impostor impostor(proof);
+    const auto begin = Clock::now();
+    EXPECT_TRUE(fails_with(
+        ErrorKind::denied, [&] { (void)hierlock::open(impostor.url("app", "hunter2", "tls=off")); }, proof));
+    EXPECT_LT(Clock::now() - begin, 3s) << "nobody is asked at the terminal";
+    EXPECT_EQ(impostor.heard().find("hunter2"), std::string::npos) << proof;
+  }
+}
 
 class Login : public OnServer {
  protected:
@@ -182,6 +219,11 @@ TEST_P(Sha2, a_wrong_password_is_denied_and_not_shown) {
     EXPECT_EQ(error->kind(), ErrorKind::denied) << error->what();
     EXPECT_EQ(std::string(error->what()).find("hunter2"), std::string::npos);
   }
+}
+
+TEST_P(Sha2, its_older_form_is_a_way_in_as_well) {
+  for (const char* how : {"tls=off", "tls=on"})
+    works(make_user("ALL", server().database + ".*", "sha256_password"), how);
 }
 
 INSTANTIATE_TEST_SUITE_P(, Sha2, testing::Values("MYSQL"), [](const auto& server) { return server.param; });

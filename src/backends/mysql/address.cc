@@ -51,6 +51,7 @@ std::string first_line_of(const std::string& file) {
   std::ifstream in(file);
   std::string line;
   if (!std::getline(in, line)) refuse("password_file=" + file + " cannot be read, or is empty");
+  if (line.ends_with('\r')) line.pop_back();  // as editors on Windows end lines
   return line;
 }
 
@@ -89,6 +90,10 @@ void read_authority(const std::string& rest, Address& address) {
     const std::string_view who = authority.substr(0, at);
     const std::size_t colon = who.find(':');
     address.user = spi::Url::decode(who.substr(0, colon));
+    // The server would show it in its messages.
+    if (address.user.find(':') != address.user.npos) {
+      refuse("the user has a \":\" in it, written as %3A: write mysql://user:password@host/database");
+    }
     if (colon != who.npos) address.password = spi::Url::decode(who.substr(colon + 1));
     authority.remove_prefix(at + 1);
   }

@@ -174,6 +174,8 @@ TEST(Address, a_password_may_come_from_a_file) {
   const std::string file = testing::TempDir() + "hierlock_password_" + std::to_string(getpid());
   std::ofstream(file) << "se cret\nnot this\n";
   EXPECT_EQ(read("mysql://app@db/shop?password_file=" + file).address.password, "se cret");
+  std::ofstream(file) << "se cret\r\nnot this\r\n";
+  EXPECT_EQ(read("mysql://app@db/shop?password_file=" + file).address.password, "se cret") << "from another system";
   std::ofstream(file, std::ios::trunc).flush();
   EXPECT_TRUE(says(refusal("mysql://app@db/shop?password_file=" + file), file)) << "it is empty";
   unlink(file.c_str());
@@ -200,6 +202,11 @@ TEST(Address, a_password_comes_from_one_place) {
   EXPECT_EQ(read("mysql://app:@db/shop?" + from_file).address.password, "hunter2") << "none is none";
   unlink(file.c_str());
   unsetenv("HIERLOCK_TEST_PASSWORD");
+}
+
+TEST(Address, a_password_behind_an_encoded_colon_is_not_taken_for_a_part_of_the_user) {
+  EXPECT_TRUE(says(refusal("mysql://app%3Ahunter2@db/shop"), "%3A"));
+  EXPECT_EQ(read("mysql://app:a%3Ab@db/shop").address.password, "a:b");
 }
 
 TEST(Address, a_password_is_in_no_message) {

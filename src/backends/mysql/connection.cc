@@ -19,17 +19,18 @@
 #include <type_traits>
 #include <utility>
 
+#include "mysql/login.h"
+
 namespace hierlock::mysql {
 
 namespace {
 
-constexpr std::size_t most_statements = 64;  // prepared at once on one connection
-
 // Numbers that libmariadb's headers do not have.
 constexpr unsigned lock_no_wait = 3572, connection_killed = 1927, client_idle = 4031, user_level_deadlock = 3058,
-                   tls_failed = 2026, plugin_missing = 2059, plugin_failed = 2061, require_tls = 3159, read_only = 1290,
-                   read_only_mode = 1836, account_locked = 3118, account_locked_mariadb = 4151, old_login = 1251,
-                   password_to_change = 1820, password_expired = 1862, no_password = 1698, too_many_statements = 1461;
+                   tls_failed = 2026, plugin_missing = 2059, plugin_failed = 2061, require_tls = 3159,
+                   option_prevents = 1290, read_only_mode = 1836, account_locked = 3118, account_locked_mariadb = 4151,
+                   old_login = 1251, password_to_change = 1820, password_expired = 1862, no_password = 1698,
+                   too_many_statements = 1461, statement_log = 1665;
 
 constexpr const char* check_place = ". Does the server run, and are the host and the port of the URL right?";
 
@@ -170,6 +171,7 @@ bool lacks_right(unsigned code) noexcept {
 }
 
 Error error_of(unsigned code, const std::string& message, const std::string& doing) {
+  constexpr char only_innodb[] = ". Only InnoDB has row locks: let tables be made in it";
   const auto error = [&](ErrorKind kind, const std::string& advice) {
     return Error(kind, "cannot " + doing + ": " + message + " (" + std::to_string(code) + ")" + advice, code);
   };
@@ -222,13 +224,25 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
       return error(ErrorKind::exhausted, ". Raise max_connections, or lower connections= in the URLs");
     case too_many_statements:
       return error(ErrorKind::exhausted, ". Raise max_prepared_stmt_count");
-    case read_only:
+    case option_prevents:  // which, only the message says
+      if (message.find("session-mem-used") != message.npos) {
+        return error(ErrorKind::exhausted, ". Raise max_session_mem_used");
+      }
+      if (message.find("NO_ENGINE_SUBSTITUTION") != message.npos) return error(ErrorKind::unsafe_topology, only_innodb);
+      if (message.find("read-only") == message.npos && message.find("read_only") == message.npos) {
+        return error(ErrorKind::denied, ". Start the server without that option");
+      }
+      [[fallthrough]];
     case read_only_mode:
       return error(ErrorKind::unsafe_topology, ". Locks must be taken on the primary: connect to that");
     case CR_CONNECTION_ERROR:
     case CR_CONN_HOST_ERROR:
     case CR_UNKNOWN_HOST:
       return error(ErrorKind::unavailable, check_place);
+    case ER_UNKNOWN_STORAGE_ENGINE:
+      return error(ErrorKind::unsafe_topology, only_innodb);
+    case statement_log:
+      return error(ErrorKind::denied, ". " + std::string(log_rows_fix));
     case ER_QUERY_INTERRUPTED:
       return error(ErrorKind::unavailable, ". Somebody ended the statement with KILL: try again");
     default:
@@ -258,6 +272,8 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   // that down (views.h).
   mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "hierlock");
   mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, host_attribute, host_name().c_str());
+  const unsigned no_files = 0;  // of this machine are sent to a server that asks for one
+  mysql_options(mysql_, MYSQL_OPT_LOCAL_INFILE, &no_files);
   const my_bool on = 1, verify = address.tls == Tls::verify ? 1 : 0;
   if (address.tls != Tls::off) {
     mysql_options(mysql_, MYSQL_OPT_SSL_ENFORCE, &on);
@@ -266,13 +282,13 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   }
 
   MYSQL* connected = nullptr;
+  std::optional<Login> login;
   std::optional<Warden> warden;
-  if (address.tls != Tls::off) {
-    try {
-      warden.emplace(vigil);
-    } catch (const Error& error) {
-      refuse(error);
-    }
+  try {
+    login.emplace(mysql_, address.password, address.tls != Tls::off);
+    if (address.tls != Tls::off) warden.emplace(vigil);
+  } catch (const Error& error) {
+    refuse(error);
   }
   const auto go_on = [&](int ready) { return mysql_real_connect_cont(&connected, mysql_, ready); };
   bool answered = drive(
@@ -280,8 +296,8 @@ Connection::Connection(const Address& address, Vigil& vigil) {
         // libmariadb uses the socket for "localhost" only; with another host it would go there, over TCP.
         const bool local = !address.socket.empty();
         return mysql_real_connect_start(&connected, mysql_, local ? "localhost" : address.host.c_str(),
-                                        address.user.c_str(), address.password.c_str(), address.database.c_str(),
-                                        address.port, local ? address.socket.c_str() : nullptr, 0);
+                                        address.user.c_str(), "", address.database.c_str(), address.port,
+                                        local ? address.socket.c_str() : nullptr, 0);
       },
       [&](int ready) {
         if (!warden) return go_on(ready);
@@ -295,13 +311,23 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   warden.reset();
   const std::string doing = "connect to " + address.place();
   if (!answered) refuse(Error(ErrorKind::unavailable, "cannot " + doing + ": it does not answer" + check_place));
-  if (connected == nullptr) refuse(error_of(mysql_errno(mysql_), mysql_error(mysql_), doing));
-  // libmariadb goes on without encryption if the server has none, whatever was enforced.
-  if (address.tls != Tls::off && mysql_get_ssl_cipher(mysql_) == nullptr) {
+  const bool forbidden = connected == nullptr && mysql_errno(mysql_) == CR_PLUGIN_NOT_ALLOWED;
+  const bool plaintext = login->plaintext() || (forbidden && (mysql_->server_capabilities & CLIENT_SSL) == 0) ||
+                         (connected != nullptr && mysql_get_ssl_cipher(mysql_) == nullptr);
+  if (address.tls != Tls::off && plaintext) {
     refuse(Error(ErrorKind::denied, "cannot " + doing +
                                         ": the server offers no TLS. Set it up there, or write tls=off if the way to "
                                         "it is safe"));
   }
+  if (forbidden) {
+    // The client library's own message shows other bytes in place of the name.
+    refuse(Error(ErrorKind::denied,
+                 "cannot " + doing + ": the server asks this account to log in by " + login->refused() +
+                     ", which would show its password or ask for one. Let it log in by caching_sha2_password, "
+                     "mysql_native_password or ed25519",
+                 CR_PLUGIN_NOT_ALLOWED));
+  }
+  if (connected == nullptr) refuse(error_of(mysql_errno(mysql_), mysql_error(mysql_), doing));
   socket_ = static_cast<int>(mysql_get_socket(mysql_));
   fcntl(socket_, F_SETFD, FD_CLOEXEC);
   // Data that is not acknowledged for so long ends the connection; and somebody who waits for a lock, and therefore

@@ -120,6 +120,8 @@ class Roll {
 
 class Connection {
  public:
+  static constexpr std::size_t most_statements = 64;  // that lock, prepared at once; and ROLLBACK
+
   // Connects and logs in. Throws Error.
   Connection(const Address& address, Vigil& vigil);
   ~Connection();  // closes; does not wait for the server

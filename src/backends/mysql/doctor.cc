@@ -212,6 +212,39 @@ Finding wait_timeout(const Seen& seen) {
              "connect to the server itself: something in between changes statements");
 }
 
+// All else that is set in a session. The server's own defaults may be anything.
+Finding session(const Seen& seen) {
+  if (!seen.prepared.well() || seen.session.empty()) {
+    return bad("session", Verdict::unknown, "the session could not be set for locking", "see isolation");
+  }
+  std::string wrong;
+  const auto settings = session_settings(seen.mariadb ? Dialect::mariadb : Dialect::mysql);
+  for (const SessionSetting& setting : settings) {
+    const std::string value = value_of(seen.session, setting.name), shown = setting.shown;
+    const bool is_switch = std::string_view(setting.name) == "optimizer_switch";
+    // A switch that this version does not have is not on.
+    const bool absent = is_switch && !value.empty() && value.find(shown.substr(0, shown.find('='))) == value.npos;
+    if (absent || (is_switch ? value.find(shown) != value.npos : value == shown)) continue;
+    wrong += (wrong.empty() ? "" : ", ") + std::string(setting.name);
+    wrong += is_switch ? " lacks " + shown : " is " + (value.empty() ? "?" : value) + " in place of " + shown;
+  }
+  if (wrong.empty())
+    return good("session", "its " + std::to_string(settings.size()) + " settings are as they should be");
+  return bad("session", Verdict::unsafe, "what was set in the session is not so: " + wrong,
+             "connect to the server itself: something in between changes statements");
+}
+
+Finding binary_log(const Seen& seen) {
+  const std::string format = value_of(seen.global, "binlog_format");
+  if (!is_on(seen.global, "log_bin")) return good("binary_log", "none");
+  if (format != "STATEMENT") return good("binary_log", format);
+  if (seen.log_rows.well()) return good("binary_log", "STATEMENT, and ROW in sessions that lock");
+  return bad("binary_log", Verdict::unsafe,
+             "STATEMENT: no lock of rows can be taken at READ COMMITTED then, and this account may not set it: " +
+                 words(seen.log_rows),
+             std::string(log_rows_fix));
+}
+
 Finding deadlock_detection(const Seen& seen) {
   const std::string value = value_of(seen.global, "innodb_deadlock_detect");
   if (value.empty()) return bad("deadlock_detection", Verdict::unknown, "the server does not say", "ask its operator");
@@ -246,6 +279,18 @@ Finding connections(const Seen& seen, const Options& options) {
                "raise max_connections (or the account's MAX_USER_CONNECTIONS), or lower connections= in the URL");
   }
   return good("connections", text + ": room for " + std::to_string(std::min(room, limit) / need) + " such processes");
+}
+
+Finding prepared_statements(const Seen& seen, const Options& options) {
+  const std::string value = value_of(seen.global, "max_prepared_stmt_count");
+  if (value.empty()) return bad("prepared_statements", Verdict::unknown, "the server does not say", "ask its operator");
+  const std::uint64_t most = number(value), used = number(value_of(seen.status, "Prepared_stmt_count"));
+  const std::uint64_t need = options.connections * (Connection::most_statements + 1);
+  const std::string text = "a process with this URL prepares up to " + std::to_string(need) + "; the server takes " +
+                           value + ", " + std::to_string(used) + " are there";
+  if (most >= used + need) return good("prepared_statements", text);
+  return bad("prepared_statements", Verdict::slow, text + ": some locks may fail with `exhausted`",
+             "raise max_prepared_stmt_count, or lower connections= in the URL");
 }
 
 // --- rights ----------------------------------------------------------------------------------------------------
@@ -556,11 +601,12 @@ Seen look(const Options& options) {
   Connection& connection = *opened;
   seen.version = connection.version();
   seen.mariadb = connection.mariadb();
+  seen.prepared = ask(connection, prepare_session(dialect_of(connection)));  // first: the default may cut all answers
   Until soon(patience);
   seen.account = account_of(connection, options, soon);
   seen.global = variables(connection, "SHOW GLOBAL VARIABLES");
+  if (value_of(seen.global, "binlog_format") == "STATEMENT") seen.log_rows = ask(connection, std::string(log_rows));
   seen.status = variables(connection, "SHOW GLOBAL STATUS");
-  seen.prepared = ask(connection, prepare_session(dialect_of(connection)));
   seen.session = variables(connection, "SHOW SESSION VARIABLES");
   seen.cipher = variables(connection, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")["Ssl_cipher"];
   look_at_sessions(connection, options.address, seen);
@@ -589,9 +635,12 @@ std::vector<Finding> judge(const Seen& seen, const Options& options) {
           isolation(seen),
           autocommit(seen),
           wait_timeout(seen),
+          session(seen),
           deadlock_detection(seen),
           rollback_on_timeout(seen),
           connections(seen, options),
+          prepared_statements(seen, options),
+          binary_log(seen),
           lock_rows_right(seen, options),
           read_settings(seen, options),
           make_rows(seen, options),

@@ -26,6 +26,7 @@ struct Seen {
   std::map<std::string, std::string> global;   // SHOW GLOBAL VARIABLES
   std::map<std::string, std::string> status;   // SHOW GLOBAL STATUS
   Reply prepared;                              // the session was set for locking
+  Reply log_rows;                              // and to log rows, where the server logs statements
   std::map<std::string, std::string> session;  // its variables after that
   std::uint64_t logged_in_as = 0;              // the session's number in the server's greeting
   std::vector<std::uint64_t> sessions;         // CONNECTION_ID(), asked again while another session was opened

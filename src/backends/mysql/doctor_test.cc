@@ -78,6 +78,25 @@ TEST(Doctor, a_session_that_may_not_be_killed_is_unsafe) {
   EXPECT_EQ(judged(seen, "kill").verdict, Verdict::good);
 }
 
+TEST(Doctor, a_switch_that_a_version_does_not_have_is_not_missed) {
+  Seen seen;
+  for (const SessionSetting& setting : session_settings(Dialect::mysql)) seen.session[setting.name] = setting.shown;
+  EXPECT_EQ(judged(seen, "session").verdict, Verdict::good);
+  seen.session["optimizer_switch"] = "index_merge=on,derived_merge=on";
+  EXPECT_EQ(judged(seen, "session").verdict, Verdict::good);
+  seen.session["optimizer_switch"] = "index_merge=on,hypergraph_optimizer=on";
+  EXPECT_EQ(judged(seen, "session").verdict, Verdict::unsafe);
+}
+
+TEST(Doctor, prepared_statements_are_counted_against_what_the_server_takes) {
+  Seen seen;
+  seen.global = {{"max_prepared_stmt_count", "1100"}};
+  seen.status = {{"Prepared_stmt_count", "60"}};
+  EXPECT_EQ(judged(seen, "prepared_statements").verdict, Verdict::good) << "16 connections have 65 each";
+  seen.status = {{"Prepared_stmt_count", "61"}};
+  EXPECT_EQ(judged(seen, "prepared_statements").verdict, Verdict::slow);
+}
+
 TEST(Doctor, rows_that_take_too_long_to_count_are_unknown) {
   for (const unsigned code : {3024u, 1969u}) {
     Seen seen;

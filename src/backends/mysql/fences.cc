@@ -16,9 +16,14 @@ std::uint64_t number(const std::optional<std::string>& text) {
 
 }  // namespace
 
-std::string server_number(bool mariadb) {
-  return mariadb ? "CRC32(CONCAT_WS('\n', @@hostname, @@port, @@datadir, @@server_id))" : "CRC32(@@server_uuid)";
+// On MariaDB a number of its machine is among it, where the version has one; asked for so, it is no error elsewhere.
+std::string server_name(bool mariadb) {
+  if (!mariadb) return "@@server_uuid";
+  return "CONCAT_WS('\n', @@hostname, @@port, @@datadir, (SELECT VARIABLE_VALUE FROM "
+         "information_schema.GLOBAL_VARIABLES WHERE VARIABLE_NAME='SERVER_UID'))";
 }
+
+std::string server_number(bool mariadb) { return "CRC32(" + server_name(mariadb) + ")"; }
 
 void Fences::check(Connection& connection, Vigil& vigil) {
   const std::uint64_t given = highest_.load();  // before the server mints: others are given more meanwhile

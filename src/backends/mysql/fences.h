@@ -52,7 +52,9 @@ class Fences {
   std::atomic<std::uint64_t> highest_{0}, limit_{0};
 };
 
-// SQL for a number by which a server is told from others.
+// SQL for a text by which a server is told from others, and which stays the same as long as it runs; and for a number
+// of it.
+std::string server_name(bool mariadb);
 std::string server_number(bool mariadb);
 // Whether a server may mint for us, as above.
 inline bool above_floor(std::uint64_t minted, std::uint64_t floor, bool same_server) noexcept {

@@ -25,13 +25,13 @@ std::uint64_t number(const std::optional<std::string>& text) {
 
 bool is_on(const std::string& value) { return value == "ON" || value == "1" || value == "YES"; }
 
-// Row locks exclude on one server only.
+// Row locks exclude on one server only. What is refused otherwise can be set in the session, by some.
 void refuse_unsafe(Connection& connection, Vigil& vigil) {
   std::map<std::string, std::string> is;
   for (const auto& row : connection
                              .ask("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'read_only', "
                                   "'super_read_only', 'innodb_read_only', 'group_replication_group_name', "
-                                  "'group_replication_single_primary_mode')",
+                                  "'group_replication_single_primary_mode', 'log_bin', 'binlog_format')",
                                   vigil)
                              .rows) {
     is[row.at(0).value_or("")] = row.at(1).value_or("");
@@ -50,6 +50,10 @@ void refuse_unsafe(Connection& connection, Vigil& vigil) {
     throw Error(ErrorKind::unsafe_topology,
                 "this server is read-only, most likely a replica: its row locks exclude nobody on the primary. Connect "
                 "to the primary");
+  }
+  if (is_on(is["log_bin"]) && is["binlog_format"] == "STATEMENT" && !connection.query(log_rows, vigil).well()) {
+    throw Error(ErrorKind::denied, "this server logs statements, and takes no locks of rows at READ COMMITTED then. " +
+                                       std::string(log_rows_fix));
   }
 }
 
@@ -94,6 +98,20 @@ Error made_for_others(const BucketTable& table, const std::string& made_for) {
           "locks here, drop it and its settings, and provision anew"};
 }
 
+// Other engines lock whole tables for the time of a statement, so two would hold one lock.
+void refuse_other_engine(Connection& connection, const BucketTable& table, Vigil& vigil) {
+  const std::string name = "'" + table.name + "'";
+  const Reply reply = connection.ask(
+      "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME=IF("
+      "@@lower_case_table_names=0, " +
+          name + ", LOWER(" + name + "))",
+      vigil);
+  if (reply.rows.empty() || reply.rows[0].at(0) == "InnoDB") return;
+  throw Error(ErrorKind::unsafe_topology, table.name + " is " + reply.rows[0].at(0).value_or("a view") +
+                                              ", which has no row locks, so two could hold one lock. ALTER TABLE `" +
+                                              table.name + "` ENGINE=InnoDB");
+}
+
 // Where tables are made, the table of rows is made from what is recorded; and one that does not say what it was made
 // for, by other means than this library's, is marked.
 void make_rows_table(Connection& connection, const BucketTable& table, Vigil& vigil) {
@@ -122,9 +140,7 @@ std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given,
   refuse_unsafe(*connection, vigil);
   outlast_first_second(*connection, vigil);
   const Reply now =
-      connection->ask(std::string("SELECT CONNECTION_ID(), UUID_SHORT(), ") +
-                          (connection->mariadb() ? "CONCAT_WS('\n', @@hostname, @@port, @@datadir)" : "@@server_uuid"),
-                      vigil);
+      connection->ask("SELECT CONNECTION_ID(), UUID_SHORT(), " + server_name(connection->mariadb()), vigil);
   if (number(now.rows.at(0).at(0)) != connection->id()) {
     throw Error(ErrorKind::unsafe_topology,
                 "the server's number for this session is not the one it logged in with: a proxy is in between that "
@@ -184,6 +200,7 @@ BucketTable read_or_make(Connection& connection, const Options& options, Vigil& 
   if (layout.levels && *layout.levels != recorded.levels) disagree("levels", *layout.levels, recorded.levels);
   if (layout.lazy) make_rows_table(connection, recorded, vigil);
   if (const auto else_for = made_for_else(connection, recorded, vigil)) throw made_for_others(recorded, *else_for);
+  refuse_other_engine(connection, recorded, vigil);
   connection.ask("COMMIT", vigil);
   return recorded;
 }

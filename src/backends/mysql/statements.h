@@ -47,8 +47,21 @@ inline Form usual_form(std::span<const plan::Row> rows) {
 // Statements on one table that have the same name are the same; it is shorter, and made faster. A byte a row.
 std::string lock_rows_name(std::span<const plan::Row> rows, bool no_wait, Form form);
 
-// How a session must be set for it: see docs/mysql.md for why each.
+// How a session must be set for it, whatever the server's own defaults are: see docs/mysql.md for why each.
+struct SessionSetting {
+  const char* name;
+  const char* value;  // as SQL
+  const char* shown;  // what SHOW SESSION VARIABLES then says, or a part of it
+};
+std::span<const SessionSetting> session_settings(Dialect dialect);
+// All of them by one statement, which is the first of each session.
 std::string prepare_session(Dialect dialect);
+// A server that logs statements takes neither writes nor locks at READ COMMITTED (1665).
+inline constexpr std::string_view log_rows = "SET SESSION binlog_format='ROW'";
+inline constexpr std::string_view log_rows_fix =
+    "SET GLOBAL binlog_format='ROW' or 'MIXED', or let this account set it for its sessions (GRANT "
+    "SESSION_VARIABLES_ADMIN, on MariaDB BINLOG ADMIN)";
+
 // A waiter whose machine vanishes is in the queue until its wait times out, or else holds for wait_timeout what it is
 // given at the last moment: together at most 15 s (B5). As sessions are prepared that is 2 + 12, of which the second is
 // good for holders. Who has waited that long turns to 10 + 4, to keep its place for longer, and back as soon as it
