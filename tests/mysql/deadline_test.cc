@@ -226,6 +226,41 @@ TEST_P(Deadline, an_extend_whose_wait_cannot_be_ended_without_its_session_says_t
   EXPECT_FALSE(lock.held());
 }
 
+// MySQL refuses at once a row that somebody has, but not a table.
+TEST_P(Deadline, a_try_behind_an_alter_table_that_waits_is_busy) {  // H2
+  Locker holder = open(), other = open();
+  other.acquire("u2").release();  // a row that is there
+  Lock held = holder.acquire("u1");
+  auto alters = std::async(std::launch::async, [&] {
+    Plain maintenance(operator_server());
+    maintenance.ask("SET SESSION lock_wait_timeout=60");
+    maintenance.ask("ALTER TABLE `" + table() + "` COMMENT='while it is used'");
+  });
+  EXPECT_TRUE(eventually([&] {
+    return plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE 'ALTER TABLE%" + table() +
+                       "%' AND STATE LIKE 'Waiting for table metadata lock'") == "1";
+  }));
+  const auto begin = Clock::now();
+  const std::optional<Error> error = error_of([&] { EXPECT_FALSE(other.try_acquire("u2")); });
+  EXPECT_FALSE(error) << error->what();
+  EXPECT_LT(Clock::now() - begin, 4s);
+  EXPECT_TRUE(held.held());
+  held.release();
+  alters.get();
+  EXPECT_TRUE(other.try_acquire("u2"));
+}
+
+TEST_P(Deadline, a_try_while_all_tables_are_flushed_and_locked_is_busy) {  // H2
+  Locker locker = open();
+  locker.acquire("u1").release();
+  Plain maintenance(operator_server());
+  maintenance.ask("FLUSH TABLES WITH READ LOCK");
+  const std::optional<Error> error = error_of([&] { EXPECT_FALSE(locker.try_acquire("u1")); });
+  maintenance.ask("UNLOCK TABLES");
+  EXPECT_FALSE(error) << error->what();
+  EXPECT_TRUE(locker.try_acquire("u1"));
+}
+
 HIERLOCK_ON_BOTH_SERVERS(Deadline);
 
 class Connections : public OnServer {};

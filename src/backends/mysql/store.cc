@@ -34,9 +34,10 @@ using std::chrono::seconds;
 constexpr seconds longest_release{1};                    // B6
 constexpr std::chrono::milliseconds longest_close{700};  // the same, and then memory is given back, too
 constexpr seconds connect_time{5};
-// How long somebody who does not want to wait waits for a server that says nothing. In an extend that costs the lock,
-// which is not certain any more by then.
-constexpr seconds longest_try{2}, longest_extending_try{8};
+// How long somebody who does not want to wait waits for a server that says nothing, before it tries to end that by KILL
+// for a second. An extend waits for longer, because it costs the lock if that is not answered either; but a lock that
+// is kept must not have become uncertain meanwhile, for want of heartbeats.
+constexpr seconds longest_try{2}, longest_extending_try{5};
 constexpr std::chrono::milliseconds look_interval{50};
 constexpr Clock::time_point never = Clock::time_point::max();
 
@@ -495,7 +496,8 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
     if (vigil.cancelled()) {
       throw Error(ErrorKind::cancelled, "waiting for " + spi::describe(request.plan.steps()) + " was cancelled");
     }
-    return Answer::not_in_time;
+    // Who does not wait is told whether somebody was in the way, or the server did not even answer the KILL.
+    if (!request.no_wait || !connection.broken()) return Answer::not_in_time;
   }
   if (reply.well() && reply.session != 0 && reply.session != connection.id()) {
     connection.give_up();
@@ -505,7 +507,7 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   }
   if (reply.well()) return Answer::granted;
   if (request.no_wait && (reply.code == lock_no_wait || reply.code == lock_wait_timeout)) return Answer::not_in_time;
-  if (connection.broken() && !fresh && !vigil.given_up()) return Answer::again;  // it was closed while nobody used it
+  if (connection.broken() && !fresh && !vigil.ended()) return Answer::again;  // it was closed while nobody used it
   throw error_of(reply.code, reply.message, "lock " + spi::describe(request.plan.steps()));
 }
 
