@@ -491,6 +491,99 @@ TEST_P(Lazy, an_extend_that_is_cancelled_while_it_connects_to_make_a_missing_row
   EXPECT_TRUE(lock.held());
 }
 
+// It falls silent when the first row is being made.
+TEST_P(Lazy, a_deadline_and_a_cancel_hold_while_a_row_is_made_at_a_server_that_falls_silent) {  // H11, H2
+  const auto in_silence = [&](const AcquireOptions& options, bool extends) {
+    Relay relay(server().host, server().port);
+    Server behind = server();
+    behind.port = relay.port();
+    Locker locker = hierlock::open(url(behind, "tls=off"));
+    Lock lock = locker.acquire("u1");
+    locker.acquire("u2").release();  // the second connection
+    static std::atomic<int> last{0};
+    const std::string path = "n" + std::to_string(++last);
+    relay.delay(20ms);
+    relay.forget();
+    std::atomic<bool> over = false;
+    std::thread silences([&] {
+      while (!over) {
+        const auto said = relay.commands();
+        if (std::any_of(said.begin(), said.end(), [](const Relay::Command& c) {
+              return c.code == com_query && c.text.find("innodb_lock_wait_timeout=1") != std::string::npos;
+            })) {
+          return relay.pause();
+        }
+      }
+    });
+    const auto begin = Clock::now();
+    const std::optional<Error> error =
+        error_of([&] { extends ? lock.extend(path, options) : locker.acquire(path, options).release(); });
+    const auto took = Clock::now() - begin;
+    EXPECT_LT(took, 5s) << "4 s late at most: " << took / 1ms << " ms";
+    over = true;
+    silences.join();
+    relay.cut();
+    return error ? error->kind() : throw std::runtime_error("it was granted");
+  };
+  for (const bool extends : {false, true}) {
+    SCOPED_TRACE(extends ? "an extend" : "an acquire");
+    EXPECT_EQ(in_silence({.timeout = 300ms}, extends), ErrorKind::timeout);
+    EXPECT_EQ(in_silence({.timeout = 0s}, extends), ErrorKind::unavailable);
+    std::stop_source stop;
+    std::thread cancels([&] {
+      std::this_thread::sleep_for(400ms);
+      stop.request_stop();
+    });
+    EXPECT_EQ(in_silence({.cancel = stop.get_token()}, extends), ErrorKind::cancelled);
+    cancels.join();
+  }
+}
+
+// As a backup does.
+TEST_P(Lazy, a_row_that_cannot_be_committed_for_a_while_is_a_timeout_or_no_value_as_any_other_wait) {  // H11, H2
+  Locker locker = open();
+  Lock lock = locker.acquire("u1");
+  locker.acquire("u2").release();
+  Plain backup(operator_server());
+  if (mariadb()) {
+    for (const char* stage : {"START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT"})
+      backup.ask("BACKUP STAGE " + std::string(stage));
+  } else {
+    backup.ask("LOCK INSTANCE FOR BACKUP");
+    backup.ask("FLUSH TABLES WITH READ LOCK");
+  }
+  const auto soon = [&](const std::function<void()>& ask) {
+    const auto begin = Clock::now();
+    const std::optional<Error> error = error_of(ask);
+    const auto took = Clock::now() - begin;
+    EXPECT_LT(took, 3500ms) << took / 1ms << " ms";
+    return error;
+  };
+  std::optional<Error> error = soon([&] { EXPECT_FALSE(locker.try_acquire("n1")); });
+  EXPECT_FALSE(error) << error->what();
+  error = soon([&] { EXPECT_FALSE(locker.try_acquire("n2", 200ms)); });
+  EXPECT_FALSE(error) << error->what();
+  EXPECT_TRUE(soon([&] {
+                EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { lock.extend("n3", {.timeout = 200ms}); }));
+              }) == std::nullopt);
+  std::stop_source stop;
+  std::thread cancels([&] {
+    std::this_thread::sleep_for(200ms);
+    stop.request_stop();
+  });
+  error = soon([&] { (void)locker.acquire("n4", {.cancel = stop.get_token()}); });
+  cancels.join();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::cancelled) << error->what();
+  EXPECT_TRUE(lock.held());
+  // Longer than the server's own timeout.
+  auto waits = std::async(std::launch::async, [&] { return error_of([&] { (void)locker.acquire("n5"); }); });
+  EXPECT_FALSE(eventually([&] { return waits.wait_for(0s) == std::future_status::ready; }, 12s));
+  backup.ask(mariadb() ? "BACKUP STAGE END" : "UNLOCK TABLES");
+  error = waits.get();
+  EXPECT_FALSE(error) << error->what();
+}
+
 TEST_P(Lazy, lockers_that_open_at_once_make_one_table) {  // H11
   std::latch ready(8);
   std::vector<std::thread> threads;
