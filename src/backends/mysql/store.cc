@@ -182,12 +182,14 @@ class Store final : public spi::Backend {
         owners_(owners),
         queue_(embedded::open_queue(owners)),
         pool_(options_.connections, [this](Vigil& vigil) {
-          auto connection = connect(options_, 0, vigil);
+          const std::uint64_t given = fences_.highest();
+          Reply floor;
+          auto connection = connect(options_, vigil, &floor);
           connection->enroll(roll_);
-          fences_.check(*connection, vigil);
+          fences_.check(*connection, given, floor, vigil);
           return connection;
         }) {
-    auto first = connect(options_, 0, connect_time);
+    auto first = connect(options_, connect_time);
     first->enroll(roll_);
     Until soon(connect_time);
     recorded_ = read_or_make(*first, options_, soon);
