@@ -71,9 +71,10 @@ TEST_P(Deadline, cancelled_while_a_connection_is_made_is_cancelled_at_once) {  /
     Relay relay(server().host, server().port);
     Server behind = server();
     behind.port = relay.port();
-    Locker locker = hierlock::open(url(behind, tls));
-    const Lock held = locker.acquire("u1");  // on the connection that there is
-    const auto cancelled_after = [&](std::chrono::milliseconds time) {
+    const auto cancelled_after = [&](std::chrono::milliseconds time, const std::function<void()>& distance) {
+      Locker locker = hierlock::open(url(behind, tls));
+      const Lock held = locker.acquire("u1");  // on the connection that there is
+      distance();
       const std::size_t before = relay.connections();
       std::stop_source stop;
       auto asks = std::async(std::launch::async, [&] {
@@ -88,13 +89,12 @@ TEST_P(Deadline, cancelled_while_a_connection_is_made_is_cancelled_at_once) {  /
       EXPECT_LT(took, 500ms) << took / 1ms << " ms, cancelled after " << time / 1ms;
       ASSERT_TRUE(error.has_value());
       EXPECT_EQ(error->kind(), ErrorKind::cancelled) << error->what();
+      relay.delay(0ms);
+      relay.resume();
     };
-    relay.pause();
-    cancelled_after(50ms);
-    relay.resume();
+    cancelled_after(50ms, [&] { relay.pause(); });
     // Wherever it is by then: at the greeting, the handshake, the login, the first questions.
-    relay.delay(100ms);
-    for (int moment = 0; moment < 6; ++moment) cancelled_after(moment * 150ms);
+    for (int moment = 0; moment < 6; ++moment) cancelled_after(moment * 150ms, [&] { relay.delay(150ms); });
   }
 }
 
@@ -311,6 +311,60 @@ TEST_P(Connections, are_as_many_as_doctor_counts) {
     if (finding.check != "connections") continue;
     EXPECT_NE(finding.text.find("opens up to 4;"), std::string::npos) << finding.text;
   }
+}
+
+// One that is begun is made to the end, for whoever comes next.
+TEST_P(Connections, are_made_at_a_server_that_is_far_away_though_nobody_has_the_time_for_one) {  // H2
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  Locker locker = hierlock::open(url(behind, "tls=off"));
+  locker.acquire("u2").release();
+  const Lock held = locker.acquire("u1");
+  relay.delay(60ms);
+  int tries = 0;
+  for (std::optional<Error> error; tries < 4; ++tries) {
+    const auto begin = Clock::now();
+    Lock lock;
+    error = error_of([&] { lock = locker.acquire("u2", {.timeout = 300ms}); });
+    const auto took = Clock::now() - begin;
+    EXPECT_LT(took, 800ms) << took / 1ms << " ms";
+    if (!error) break;
+    EXPECT_EQ(error->kind(), ErrorKind::timeout) << error->what();
+    if (tries > 0) continue;
+    EXPECT_NE(std::string(error->what()).find("no connection"), std::string::npos) << error->what();
+  }
+  EXPECT_GE(tries, 1) << "it was not far away";
+  EXPECT_LE(tries, 2);
+  EXPECT_LE(relay.connections(), 3u) << "the one that was there, the one that was begun, and perhaps one for a KILL";
+}
+
+TEST_P(Connections, are_begun_only_as_many_as_there_may_be_and_a_deadline_holds_meanwhile) {  // H2
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  Locker locker = hierlock::open(url(behind, "tls=off&connections=4"));
+  std::vector<std::string> paths;
+  for (int i = 0; i < 12; ++i) locker.acquire(paths.emplace_back("u" + std::to_string(i))).release();
+  const Lock held = locker.acquire("other");
+  relay.pause();
+  for (int turn = 0; turn < 3; ++turn) {
+    std::vector<std::future<void>> asks;
+    for (const std::string& path : paths) {
+      asks.push_back(std::async(std::launch::async, [&] {
+        const auto begin = Clock::now();
+        EXPECT_FALSE(locker.try_acquire(path, 100ms));
+        const auto took = Clock::now() - begin;
+        EXPECT_LT(took, 600ms) << took / 1ms << " ms";
+      }));
+    }
+    for (auto& ask : asks) ask.get();
+    EXPECT_EQ(relay.connections(), 4u);
+  }
+  relay.resume();
+  std::vector<Lock> locks;
+  for (int i = 0; i < 3; ++i) locks.push_back(locker.acquire(paths[static_cast<std::size_t>(i)], {.timeout = 5s}));
+  EXPECT_EQ(relay.connections(), 4u) << "those that were begun are used";
 }
 
 TEST_P(Connections, an_owner_that_has_one_does_not_wait_for_another) {
