@@ -261,6 +261,7 @@ std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, 
     grant = extended != nullptr ? backend.extend(*extended, request) : backend.acquire(request);
   } catch (const Error& error) {
     ended(error.kind());
+    if (may_fail && (error.kind() == ErrorKind::timeout || error.kind() == ErrorKind::busy)) return std::nullopt;
     throw;
   } catch (...) {
     ended(ErrorKind::exhausted);  // no memory

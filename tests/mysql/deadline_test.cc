@@ -71,9 +71,10 @@ TEST_P(Deadline, cancelled_while_a_connection_is_made_is_cancelled_at_once) {  /
     Relay relay(server().host, server().port);
     Server behind = server();
     behind.port = relay.port();
-    Locker locker = hierlock::open(url(behind, tls));
-    const Lock held = locker.acquire("u1");  // on the connection that there is
-    const auto cancelled_after = [&](std::chrono::milliseconds time) {
+    const auto cancelled_after = [&](std::chrono::milliseconds time, const std::function<void()>& distance) {
+      Locker locker = hierlock::open(url(behind, tls));
+      const Lock held = locker.acquire("u1");  // on the connection that there is
+      distance();
       const std::size_t before = relay.connections();
       std::stop_source stop;
       auto asks = std::async(std::launch::async, [&] {
@@ -88,13 +89,12 @@ TEST_P(Deadline, cancelled_while_a_connection_is_made_is_cancelled_at_once) {  /
       EXPECT_LT(took, 500ms) << took / 1ms << " ms, cancelled after " << time / 1ms;
       ASSERT_TRUE(error.has_value());
       EXPECT_EQ(error->kind(), ErrorKind::cancelled) << error->what();
+      relay.delay(0ms);
+      relay.resume();
     };
-    relay.pause();
-    cancelled_after(50ms);
-    relay.resume();
+    cancelled_after(50ms, [&] { relay.pause(); });
     // Wherever it is by then: at the greeting, the handshake, the login, the first questions.
-    relay.delay(100ms);
-    for (int moment = 0; moment < 6; ++moment) cancelled_after(moment * 150ms);
+    for (int moment = 0; moment < 6; ++moment) cancelled_after(moment * 150ms, [&] { relay.delay(150ms); });
   }
 }
 
@@ -226,6 +226,41 @@ TEST_P(Deadline, an_extend_whose_wait_cannot_be_ended_without_its_session_says_t
   EXPECT_FALSE(lock.held());
 }
 
+// MySQL refuses at once a row that somebody has, but not a table.
+TEST_P(Deadline, a_try_behind_an_alter_table_that_waits_is_busy) {  // H2
+  Locker holder = open(), other = open();
+  other.acquire("u2").release();  // a row that is there
+  Lock held = holder.acquire("u1");
+  auto alters = std::async(std::launch::async, [&] {
+    Plain maintenance(operator_server());
+    maintenance.ask("SET SESSION lock_wait_timeout=60");
+    maintenance.ask("ALTER TABLE `" + table() + "` COMMENT='while it is used'");
+  });
+  EXPECT_TRUE(eventually([&] {
+    return plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE 'ALTER TABLE%" + table() +
+                       "%' AND STATE LIKE 'Waiting for table metadata lock'") == "1";
+  }));
+  const auto begin = Clock::now();
+  const std::optional<Error> error = error_of([&] { EXPECT_FALSE(other.try_acquire("u2")); });
+  EXPECT_FALSE(error) << error->what();
+  EXPECT_LT(Clock::now() - begin, 4s);
+  EXPECT_TRUE(held.held());
+  held.release();
+  alters.get();
+  EXPECT_TRUE(other.try_acquire("u2"));
+}
+
+TEST_P(Deadline, a_try_while_all_tables_are_flushed_and_locked_is_busy) {  // H2
+  Locker locker = open();
+  locker.acquire("u1").release();
+  Plain maintenance(operator_server());
+  maintenance.ask("FLUSH TABLES WITH READ LOCK");
+  const std::optional<Error> error = error_of([&] { EXPECT_FALSE(locker.try_acquire("u1")); });
+  maintenance.ask("UNLOCK TABLES");
+  EXPECT_FALSE(error) << error->what();
+  EXPECT_TRUE(locker.try_acquire("u1"));
+}
+
 HIERLOCK_ON_BOTH_SERVERS(Deadline);
 
 class Connections : public OnServer {};
@@ -276,6 +311,60 @@ TEST_P(Connections, are_as_many_as_doctor_counts) {
     if (finding.check != "connections") continue;
     EXPECT_NE(finding.text.find("opens up to 4;"), std::string::npos) << finding.text;
   }
+}
+
+// One that is begun is made to the end, for whoever comes next.
+TEST_P(Connections, are_made_at_a_server_that_is_far_away_though_nobody_has_the_time_for_one) {  // H2
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  Locker locker = hierlock::open(url(behind, "tls=off"));
+  locker.acquire("u2").release();
+  const Lock held = locker.acquire("u1");
+  relay.delay(60ms);
+  int tries = 0;
+  for (std::optional<Error> error; tries < 4; ++tries) {
+    const auto begin = Clock::now();
+    Lock lock;
+    error = error_of([&] { lock = locker.acquire("u2", {.timeout = 300ms}); });
+    const auto took = Clock::now() - begin;
+    EXPECT_LT(took, 800ms) << took / 1ms << " ms";
+    if (!error) break;
+    EXPECT_EQ(error->kind(), ErrorKind::timeout) << error->what();
+    if (tries > 0) continue;
+    EXPECT_NE(std::string(error->what()).find("no connection"), std::string::npos) << error->what();
+  }
+  EXPECT_GE(tries, 1) << "it was not far away";
+  EXPECT_LE(tries, 2);
+  EXPECT_LE(relay.connections(), 3u) << "the one that was there, the one that was begun, and perhaps one for a KILL";
+}
+
+TEST_P(Connections, are_begun_only_as_many_as_there_may_be_and_a_deadline_holds_meanwhile) {  // H2
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  Locker locker = hierlock::open(url(behind, "tls=off&connections=4"));
+  std::vector<std::string> paths;
+  for (int i = 0; i < 12; ++i) locker.acquire(paths.emplace_back("u" + std::to_string(i))).release();
+  const Lock held = locker.acquire("other");
+  relay.pause();
+  for (int turn = 0; turn < 3; ++turn) {
+    std::vector<std::future<void>> asks;
+    for (const std::string& path : paths) {
+      asks.push_back(std::async(std::launch::async, [&] {
+        const auto begin = Clock::now();
+        EXPECT_FALSE(locker.try_acquire(path, 100ms));
+        const auto took = Clock::now() - begin;
+        EXPECT_LT(took, 600ms) << took / 1ms << " ms";
+      }));
+    }
+    for (auto& ask : asks) ask.get();
+    EXPECT_EQ(relay.connections(), 4u);
+  }
+  relay.resume();
+  std::vector<Lock> locks;
+  for (int i = 0; i < 3; ++i) locks.push_back(locker.acquire(paths[static_cast<std::size_t>(i)], {.timeout = 5s}));
+  EXPECT_EQ(relay.connections(), 4u) << "those that were begun are used";
 }
 
 TEST_P(Connections, an_owner_that_has_one_does_not_wait_for_another) {
@@ -454,6 +543,99 @@ TEST_P(Lazy, an_extend_that_is_cancelled_while_it_connects_to_make_a_missing_row
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->kind(), ErrorKind::cancelled) << error->what();
   EXPECT_TRUE(lock.held());
+}
+
+// It falls silent when the first row is being made.
+TEST_P(Lazy, a_deadline_and_a_cancel_hold_while_a_row_is_made_at_a_server_that_falls_silent) {  // H11, H2
+  const auto in_silence = [&](const AcquireOptions& options, bool extends) {
+    Relay relay(server().host, server().port);
+    Server behind = server();
+    behind.port = relay.port();
+    Locker locker = hierlock::open(url(behind, "tls=off"));
+    Lock lock = locker.acquire("u1");
+    locker.acquire("u2").release();  // the second connection
+    static std::atomic<int> last{0};
+    const std::string path = "n" + std::to_string(++last);
+    relay.delay(20ms);
+    relay.forget();
+    std::atomic<bool> over = false;
+    std::thread silences([&] {
+      while (!over) {
+        const auto said = relay.commands();
+        if (std::any_of(said.begin(), said.end(), [](const Relay::Command& c) {
+              return c.code == com_query && c.text.find("innodb_lock_wait_timeout=1") != std::string::npos;
+            })) {
+          return relay.pause();
+        }
+      }
+    });
+    const auto begin = Clock::now();
+    const std::optional<Error> error =
+        error_of([&] { extends ? lock.extend(path, options) : locker.acquire(path, options).release(); });
+    const auto took = Clock::now() - begin;
+    EXPECT_LT(took, 5s) << "4 s late at most: " << took / 1ms << " ms";
+    over = true;
+    silences.join();
+    relay.cut();
+    return error ? error->kind() : throw std::runtime_error("it was granted");
+  };
+  for (const bool extends : {false, true}) {
+    SCOPED_TRACE(extends ? "an extend" : "an acquire");
+    EXPECT_EQ(in_silence({.timeout = 300ms}, extends), ErrorKind::timeout);
+    EXPECT_EQ(in_silence({.timeout = 0s}, extends), ErrorKind::unavailable);
+    std::stop_source stop;
+    std::thread cancels([&] {
+      std::this_thread::sleep_for(400ms);
+      stop.request_stop();
+    });
+    EXPECT_EQ(in_silence({.cancel = stop.get_token()}, extends), ErrorKind::cancelled);
+    cancels.join();
+  }
+}
+
+// As a backup does.
+TEST_P(Lazy, a_row_that_cannot_be_committed_for_a_while_is_a_timeout_or_no_value_as_any_other_wait) {  // H11, H2
+  Locker locker = open();
+  Lock lock = locker.acquire("u1");
+  locker.acquire("u2").release();
+  Plain backup(operator_server());
+  if (mariadb()) {
+    for (const char* stage : {"START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT"})
+      backup.ask("BACKUP STAGE " + std::string(stage));
+  } else {
+    backup.ask("LOCK INSTANCE FOR BACKUP");
+    backup.ask("FLUSH TABLES WITH READ LOCK");
+  }
+  const auto soon = [&](const std::function<void()>& ask) {
+    const auto begin = Clock::now();
+    const std::optional<Error> error = error_of(ask);
+    const auto took = Clock::now() - begin;
+    EXPECT_LT(took, 3500ms) << took / 1ms << " ms";
+    return error;
+  };
+  std::optional<Error> error = soon([&] { EXPECT_FALSE(locker.try_acquire("n1")); });
+  EXPECT_FALSE(error) << error->what();
+  error = soon([&] { EXPECT_FALSE(locker.try_acquire("n2", 200ms)); });
+  EXPECT_FALSE(error) << error->what();
+  EXPECT_TRUE(soon([&] {
+                EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { lock.extend("n3", {.timeout = 200ms}); }));
+              }) == std::nullopt);
+  std::stop_source stop;
+  std::thread cancels([&] {
+    std::this_thread::sleep_for(200ms);
+    stop.request_stop();
+  });
+  error = soon([&] { (void)locker.acquire("n4", {.cancel = stop.get_token()}); });
+  cancels.join();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::cancelled) << error->what();
+  EXPECT_TRUE(lock.held());
+  // Longer than the server's own timeout.
+  auto waits = std::async(std::launch::async, [&] { return error_of([&] { (void)locker.acquire("n5"); }); });
+  EXPECT_FALSE(eventually([&] { return waits.wait_for(0s) == std::future_status::ready; }, 12s));
+  backup.ask(mariadb() ? "BACKUP STAGE END" : "UNLOCK TABLES");
+  error = waits.get();
+  EXPECT_FALSE(error) << error->what();
 }
 
 TEST_P(Lazy, lockers_that_open_at_once_make_one_table) {  // H11

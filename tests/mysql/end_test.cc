@@ -170,6 +170,23 @@ TEST_P(End, may_come_where_a_loss_is_told) {  // B4, B6
   EXPECT_EQ(locker, nullptr);
 }
 
+TEST_P(End, comes_though_a_connection_is_still_being_made_that_nobody_waits_for) {  // B6
+  std::unique_ptr<Locker> locker = open_behind();
+  const Bystander bystander([&] {
+    const Lock lock = locker->acquire("u1");
+    relay().pause();
+    EXPECT_FALSE(locker->try_acquire("u2", 100ms));
+    EXPECT_TRUE(eventually([&] { return relay().connections() == 2; }));
+    relay().resume();
+    relay().delay(200ms);
+  });
+  const auto begin = Clock::now();
+  locker.reset();
+  EXPECT_LT(Clock::now() - begin, 1300ms);
+  EXPECT_TRUE(all_gone(1));
+  relay().delay(0ms);
+}
+
 TEST_P(End, takes_a_second_at_most_where_the_server_does_not_answer) {  // B6
   for (const bool outlives : {false, true}) {
     SCOPED_TRACE(outlives);

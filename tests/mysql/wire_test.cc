@@ -91,6 +91,18 @@ TEST_P(Wire, locks_of_one_thread_after_another_use_one_connection) {
   EXPECT_EQ(relay().connections(), 1u);
 }
 
+TEST_P(Wire, a_new_connection_asks_all_it_has_to_know_in_one_round_trip_after_its_login) {
+  locker().acquire("u2").release();  // its row is there
+  const Lock held = locker().acquire("u1");
+  relay().forget();
+  const Lock lock = locker().acquire("u2");
+  std::vector<int> codes;
+  for (const Relay::Command& command : relay().commands()) {
+    if (command.connection == 1) codes.push_back(command.code);
+  }
+  EXPECT_EQ(codes, (std::vector<int>{com_query, com_stmt_prepare, com_stmt_execute}));
+}
+
 TEST_P(Wire, an_extend_that_is_granted_is_one_statement) {
   Lock warm = locker().acquire("u1/a1/r1");
   warm.extend("u2/a1/r1", {.timeout = 1s});

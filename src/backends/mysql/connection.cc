@@ -297,7 +297,7 @@ Connection::Connection(const Address& address, Vigil& vigil) {
         const bool local = !address.socket.empty();
         return mysql_real_connect_start(&connected, mysql_, local ? "localhost" : address.host.c_str(),
                                         address.user.c_str(), "", address.database.c_str(), address.port,
-                                        local ? address.socket.c_str() : nullptr, 0);
+                                        local ? address.socket.c_str() : nullptr, CLIENT_MULTI_STATEMENTS);
       },
       [&](int ready) {
         if (!warden) return go_on(ready);
@@ -458,9 +458,15 @@ Reply Connection::query(std::string_view sql, Vigil& vigil) {
              [&](int ready) { return mysql_real_query_cont(&failed, mysql_, ready); }, vigil)) {
     return silent;
   }
+  return rest_of_reply(vigil);
+}
+
+// Of one that has begun, or failed.
+Reply Connection::rest_of_reply(Vigil& vigil) {
   MYSQL_RES* result = nullptr;
-  if (failed == 0 && !drive([&] { return mysql_store_result_start(&result, mysql_); },
-                            [&](int ready) { return mysql_store_result_cont(&result, mysql_, ready); }, vigil)) {
+  if (mysql_errno(mysql_) == 0 &&
+      !drive([&] { return mysql_store_result_start(&result, mysql_); },
+             [&](int ready) { return mysql_store_result_cont(&result, mysql_, ready); }, vigil)) {
     return silent;
   }
   if (mysql_errno(mysql_) != 0) {
@@ -480,8 +486,20 @@ Reply Connection::ask(std::string_view sql, Vigil& vigil) {
   return reply;
 }
 
+std::vector<Reply> Connection::query_all(std::span<const std::string> statements, Vigil& vigil) {
+  std::string all;
+  for (const std::string& statement : statements) all += (all.empty() ? "" : ";\n") + statement;
+  std::vector<Reply> replies{query(all, vigil)};
+  while (replies.back().well() && mysql_more_results(mysql_) != 0) {
+    int failed = 0;
+    const bool answered = drive([&] { return mysql_next_result_start(&failed, mysql_); },
+                                [&](int ready) { return mysql_next_result_cont(&failed, mysql_, ready); }, vigil);
+    replies.push_back(answered ? rest_of_reply(vigil) : silent);
+  }
+  return replies;
+}
+
 void Connection::prepare_roll_back(Vigil& vigil) {
-  if (broken_) return;
   constexpr std::string_view sql = "ROLLBACK";
   roll_back_.reset(mysql_stmt_init(mysql_));
   int failed = 1;
@@ -495,10 +513,12 @@ void Connection::prepare_roll_back(Vigil& vigil) {
     broken_ = true;
   } else {
     roll_back_.reset();
+    prepares_roll_back_ = false;
   }
 }
 
 Reply Connection::roll_back(Vigil& vigil) {
+  if (roll_back_ == nullptr && prepares_roll_back_ && !broken_) prepare_roll_back(vigil);
   MYSQL_STMT* const raw = roll_back_.get();
   if (raw == nullptr) return query("ROLLBACK", vigil);
   int failed = 0;

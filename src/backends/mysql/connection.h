@@ -149,13 +149,14 @@ class Connection {
   Reply query(std::string_view sql, Vigil& vigil);
   // The same, but every error is thrown, as error_of() says.
   Reply ask(std::string_view sql, Vigil& vigil);
+  // Several in one round trip: what each is answered, up to the first error, which ends it.
+  std::vector<Reply> query_all(std::span<const std::string> statements, Vigil& vigil);
   // Locks rows by a statement of statements.h, which is prepared when its like is first used here. `table` is always
   // the same.
   LockReply lock(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form, Vigil& vigil);
 
-  // ROLLBACK, which both servers do faster if it is prepared: one round trip, once a session. If that is refused, it is
-  // sent as text.
-  void prepare_roll_back(Vigil& vigil);
+  // ROLLBACK, which both servers do faster if it is prepared: one round trip, when it is first used. If that is
+  // refused, it is sent as text.
   Reply roll_back(Vigil& vigil);
 
   // A query that another thread's loop carries on: begin, then go_on whenever the socket is ready, until it is done.
@@ -178,6 +179,8 @@ class Connection {
   template <class Start, class Continue>
   bool drive(Start start, Continue go_on, Vigil& vigil);
   Reply failure() const;
+  Reply rest_of_reply(Vigil& vigil);
+  void prepare_roll_back(Vigil& vigil);
   void read_rows(Reply& reply);
   bool slow_step(int waits);
   Statement* prepared(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form, Vigil& vigil,
@@ -186,7 +189,7 @@ class Connection {
   st_mysql* mysql_;
   int socket_ = -1;
   std::uint64_t id_ = 0;
-  bool mariadb_ = false, broken_ = false, looks_briefly_ = false;
+  bool mariadb_ = false, broken_ = false, looks_briefly_ = false, prepares_roll_back_ = true;
   std::string version_, identity_;
   std::shared_ptr<Roll> roll_;
   std::unique_ptr<st_mysql_stmt, Close> roll_back_;

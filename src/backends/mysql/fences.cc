@@ -25,11 +25,18 @@ std::string server_name(bool mariadb) {
 
 std::string server_number(bool mariadb) { return "CRC32(" + server_name(mariadb) + ")"; }
 
+std::string floor_question(const Layout& layout, bool mariadb) {
+  return "SELECT fence_floor, fence_server, " + server_number(mariadb) + ", UUID_SHORT() FROM `" +
+         layout.settings_table() + "` WHERE id=1";
+}
+
 void Fences::check(Connection& connection, Vigil& vigil) {
   const std::uint64_t given = highest_.load();  // before the server mints: others are given more meanwhile
-  const Reply reply = connection.query("SELECT fence_floor, fence_server, " + server_number(connection.mariadb()) +
-                                           ", UUID_SHORT() FROM `" + layout_.settings_table() + "` WHERE id=1",
-                                       vigil);
+  const std::string questions[] = {floor_question(layout_, connection.mariadb()), "COMMIT"};
+  check(connection, given, connection.query_all(questions, vigil).front(), vigil);
+}
+
+void Fences::check(Connection& connection, std::uint64_t given, const Reply& reply, Vigil& vigil) {
   if (reply.code == no_such_column) {
     throw Error(ErrorKind::incompatible,
                 layout_.settings_table() +
@@ -66,8 +73,6 @@ void Fences::check(Connection& connection, Vigil& vigil) {
     if (!raised.well()) {
       throw error_of(raised.code, raised.message, "raise the fence floor in " + layout_.settings_table());
     }
-  } else {
-    connection.ask("COMMIT", vigil);
   }
 }
 

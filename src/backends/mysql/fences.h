@@ -38,6 +38,8 @@ class Fences {
   // For each new connection, before it is used: its server's numbers are above all that were given out. Throws
   // unsafe_topology. Raises the floor where that is due.
   void check(Connection& connection, Vigil& vigil);
+  // The same, where floor_question() was asked along with something else, when highest() was `given`.
+  void check(Connection& connection, std::uint64_t given, const Reply& answer, Vigil& vigil);
   // A number was minted for a lock. False: the floor has to be raised before it is given out.
   bool minted(std::uint64_t number) noexcept;
   // The highest so far.
@@ -56,6 +58,8 @@ class Fences {
 // of it.
 std::string server_name(bool mariadb);
 std::string server_number(bool mariadb);
+// What the settings and the server say about numbers, for check().
+std::string floor_question(const Layout& layout, bool mariadb);
 // Whether a server may mint for us, as above.
 inline bool above_floor(std::uint64_t minted, std::uint64_t floor, bool same_server) noexcept {
   return same_server ? minted >= floor : minted > floor + fence_slack;

@@ -26,7 +26,7 @@ void Looker::look_at_server(Looked& looked) {
     if (connection_ == nullptr || connection_->broken() || connection_->hung_up() || ask_again) {
       denied_ = {};
       connection_.reset();
-      connection_ = connect(options_, 0, soon);
+      connection_ = connect(options_, soon);
     }
     const Reply told = connection_->query(read_all(options_.layout.who_table()), soon);
     if (told.well()) {

@@ -12,8 +12,6 @@ using std::chrono::seconds;
 
 constexpr seconds longest_connect{5};
 constexpr milliseconds longest_wait{50};
-// Even if the deadline is nearer: a connection that is given up half-way would be begun anew each time.
-constexpr milliseconds shortest_connect{500};
 
 // Looking whether the server has closed it costs a system call. Whoever is given one that it just has closed finds out
 // from the answer, and asks on another.
@@ -22,17 +20,15 @@ constexpr milliseconds usually_alive{50};
 // Many waits that end at the same time share the side connection, as long as it answers.
 constexpr milliseconds usually_free{50};
 
-Clock::duration time_to_connect(const spi::Request& request) {
-  if (!request.deadline) return longest_connect;
-  return std::clamp<Clock::duration>(*request.deadline - Clock::now(), shortest_connect, longest_connect);
-}
-
 }  // namespace
 
 Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
   const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
   std::unique_lock guard(mutex_);
-  const auto can = [&] { return !idle_.empty() || open_ < most_; };
+  const auto can = [&] {
+    return !idle_.empty() || open_ < most_ ||
+           std::any_of(making_.begin(), making_.end(), [](const Making& m) { return !m.wanted && !m.done; });
+  };
   const auto settled = [&] { return can() || tended_ == 0; };
   const auto heed_cancel = [&] {
     if (cancel.stop_requested()) throw Error(ErrorKind::cancelled, "waiting for a connection was cancelled");
@@ -61,23 +57,97 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
     if (!freed) return {.full = !request.deadline || end < *request.deadline};
   }
   const bool others = ++had_[owner] > 1;
-  while (!idle_.empty()) {
-    std::unique_ptr<Connection> connection = std::move(idle_.back().connection);
-    const bool just_used = Clock::now() - idle_.back().used < usually_alive;
-    idle_.pop_back();
-    if (fit(*connection) && (just_used || !connection->hung_up())) return {std::move(connection), false, others};
-    --open_;  // the server has closed it
+  Making* mine = nullptr;
+  for (;;) {
+    while (!idle_.empty()) {
+      std::unique_ptr<Connection> connection = std::move(idle_.back().connection);
+      const bool just_used = Clock::now() - idle_.back().used < usually_alive;
+      idle_.pop_back();
+      if (fit(*connection) && (just_used || !connection->hung_up())) {
+        if (mine != nullptr) mine->wanted = false;
+        return {std::move(connection), false, others};
+      }
+      --open_;  // the server has closed it
+    }
+    try {
+      if (mine == nullptr) mine = &begin_or_take_over();
+    } catch (...) {
+      disown(owner);
+      throw;
+    }
+    const auto there = [&] { return mine->done || !idle_.empty(); };
+    request.deadline ? freed_.wait_until(guard, cancel, *request.deadline, there) : freed_.wait(guard, cancel, there);
+    if (mine->done) break;
+    if (!idle_.empty()) continue;
+    mine->wanted = false;
+    disown(owner);
+    heed_cancel();
+    throw Error(ErrorKind::timeout,
+                "no connection to the server could be made in time. It goes on being made: try again, or wait longer");
+  }
+  std::list<Making> made;
+  made.splice(made.end(), making_, std::find_if(making_.begin(), making_.end(), [&](auto& m) { return &m == mine; }));
+  guard.unlock();
+  mine->thread.join();
+  if (mine->connection != nullptr) return {std::move(mine->connection), true, others};
+  put_back(nullptr, owner);
+  heed_cancel();
+  std::rethrow_exception(mine->error);
+}
+
+// One for the caller. The mutex is held.
+Pool::Making& Pool::begin_or_take_over() {
+  std::erase_if(making_, [](Making& m) {
+    const bool over = m.done && !m.wanted;
+    if (over) m.thread.join();  // it is in its last lines, without the mutex
+    return over;
+  });
+  for (Making& making : making_) {
+    if (making.wanted) continue;
+    making.wanted = true;
+    return making;
+  }
+  Making& making = making_.emplace_back();
+  try {
+    making.thread = std::thread([this, &making] { make(making); });
+  } catch (const std::exception& error) {
+    making_.pop_back();
+    throw Error(ErrorKind::exhausted, std::string("no thread can be made to connect: ") + error.what());
   }
   ++open_;
-  guard.unlock();
+  return making;
+}
+
+void Pool::make(Making& making) noexcept {
+  std::unique_ptr<Connection> connection;
+  std::exception_ptr error;
   try {
-    Until soon(time_to_connect(request), cancel);
-    return {connect(soon), true, others};
+    Until soon(longest_connect, &ending_);
+    connection = connect(soon);
   } catch (...) {
-    put_back(nullptr, owner);
-    heed_cancel();  // the reason why it was given up
-    throw;
+    error = std::current_exception();
   }
+  const std::lock_guard guard(mutex_);
+  making.done = true;
+  if (making.wanted) {
+    making.connection = std::move(connection);
+    making.error = std::move(error);
+  } else if (connection != nullptr && !closed_ && fit(*connection)) {
+    const Clock::time_point now = Clock::now();
+    idle_.push_back({std::move(connection), now, now});
+  } else {
+    --open_;
+  }
+  freed_.notify_all();
+}
+
+Pool::~Pool() {
+  ending_.set(Clock::now());
+  for (Making& making : making_) making.thread.join();
+}
+
+void Pool::disown(std::uint64_t owner) noexcept {
+  if (const auto had = had_.find(owner); had != had_.end() && --had->second == 0) had_.erase(had);
 }
 
 std::unique_ptr<Connection> Pool::connect(Vigil& vigil) {
@@ -120,7 +190,7 @@ void Pool::put_back(std::unique_ptr<Connection> connection, std::uint64_t owner)
   if (connection != nullptr && connection->broken()) connection.reset();  // outside of the mutex
   {
     const std::lock_guard guard(mutex_);
-    if (const auto had = had_.find(owner); had != had_.end() && --had->second == 0) had_.erase(had);
+    disown(owner);
     used_ = Clock::now();
     if (connection != nullptr && fit(*connection)) {
       idle_.push_back({std::move(connection), used_, used_});
@@ -133,7 +203,7 @@ void Pool::put_back(std::unique_ptr<Connection> connection, std::uint64_t owner)
 
 void Pool::give(std::uint64_t from, std::uint64_t to) {
   const std::lock_guard guard(mutex_);
-  if (const auto had = had_.find(from); had != had_.end() && --had->second == 0) had_.erase(had);
+  disown(from);
   ++had_[to];
 }
 
@@ -192,6 +262,13 @@ bool Pool::urgently_on_the_side(const Use& use, Until& until) noexcept {
 }
 
 void Pool::close(Clock::time_point by) noexcept {
+  {
+    std::unique_lock guard(mutex_);
+    closed_ = true;
+    ending_.set(Clock::now());
+    freed_.wait_until(guard, by,
+                      [this] { return std::all_of(making_.begin(), making_.end(), [](auto& m) { return m.done; }); });
+  }
   const auto take_one = [this]() -> std::unique_ptr<Connection> {
     const std::lock_guard guard(mutex_);
     if (idle_.empty()) return nullptr;

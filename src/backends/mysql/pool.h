@@ -2,11 +2,14 @@
 #pragma once
 
 #include <condition_variable>
+#include <exception>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <stop_token>
+#include <thread>
 #include <vector>
 
 #include <hierlock/spi/backend.h>
@@ -21,6 +24,9 @@ class Pool {
   // A new one, unless the vigil gives up.
   using Connect = std::function<std::unique_ptr<Connection>(Vigil&)>;
   Pool(std::size_t most, Connect connect) : most_(most), connect_(std::move(connect)) { idle_.reserve(most); }
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
 
   struct Taken {
     std::unique_ptr<Connection> connection;
@@ -36,7 +42,9 @@ class Pool {
   // hand: who finds it `full` gives its place back, lets those behind it pass, and queues again. Then every wait for a
   // connection that keeps somebody else waiting ends by itself, and no cycle goes through the pool.
   //
-  // Who cancels is heard while one is made, too.
+  // Each is made by a thread of its own. So a deadline (`timeout`) and a cancel are kept while one is made; and what
+  // was begun for somebody who has not the time goes on, for the next who asks. Otherwise those with little time would
+  // begin anew each time, and never have one at a server that is far away.
   Taken take(std::uint64_t owner, const spi::Request& request);
   bool has(std::uint64_t owner) {
     const std::lock_guard guard(mutex_);
@@ -77,10 +85,21 @@ class Pool {
   // How many there may be beyond `most`, of one Locker: the two on the side, and that for snapshots (looker.h).
   static constexpr std::size_t beyond = 3;
 
-  // Closes those of nobody and those on the side; nobody uses them any more. Waits for whoever still does until `by`.
+  // Closes those of nobody and those on the side, and makes no more; nobody uses them any more. Waits for whoever still
+  // does until `by`.
   void close(Clock::time_point by) noexcept;
 
  private:
+  struct Making {
+    bool wanted = true;  // by somebody who waits for it
+    bool done = false;   // of one that is not wanted there is nothing left then but its thread
+    std::unique_ptr<Connection> connection;
+    std::exception_ptr error;
+    std::thread thread;
+  };
+  Making& begin_or_take_over();
+  void make(Making& making) noexcept;
+  void disown(std::uint64_t owner) noexcept;
   std::unique_ptr<Connection> connect(Vigil& vigil);
   bool fit(const Connection& connection) const { return !distrusted_ && connection.identity() == server_; }
 
@@ -89,8 +108,10 @@ class Pool {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable_any freed_;
-  std::vector<Idle> idle_;                    // with room for all: what gives one back must not need memory
-  std::size_t open_ = 0;                      // idle, tended or in use
+  std::vector<Idle> idle_;  // with room for all: what gives one back must not need memory
+  std::list<Making> making_;
+  bool closed_ = false;
+  std::size_t open_ = 0;                      // idle, tended, in use or being made
   std::size_t tended_ = 0;                    // given out by take_quiet()
   std::map<std::uint64_t, std::size_t> had_;  // by owner
   std::string server_;                        // Connection::identity()
@@ -103,6 +124,7 @@ class Pool {
   };
   bool on(Side& side, Clock::time_point free_by, const Use& use, Until& until) noexcept;
   Side side_, urgent_;
+  Ending ending_;
 };
 
 }  // namespace hierlock::mysql

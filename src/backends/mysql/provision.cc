@@ -83,7 +83,7 @@ struct Range {
 class Maker {
  public:
   Maker(const Options& options, std::uint32_t chunk) : table_("`" + options.layout.table + "`") {
-    connection_ = connect(options, 0, 10s);
+    connection_ = connect(options, 10s);
     Until vigil(1min);
     recorded_ = read_or_make(*connection_, options, vigil);
     prepare(chunk, vigil);

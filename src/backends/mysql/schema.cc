@@ -25,17 +25,14 @@ std::uint64_t number(const std::optional<std::string>& text) {
 
 bool is_on(const std::string& value) { return value == "ON" || value == "1" || value == "YES"; }
 
+constexpr const char* unsafe_if =
+    "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'read_only', 'super_read_only', 'innodb_read_only', "
+    "'group_replication_group_name', 'group_replication_single_primary_mode', 'log_bin', 'binlog_format')";
+
 // Row locks exclude on one server only. What is refused otherwise can be set in the session, by some.
-void refuse_unsafe(Connection& connection, Vigil& vigil) {
+void refuse_unsafe(const Reply& variables, Connection& connection, Vigil& vigil) {
   std::map<std::string, std::string> is;
-  for (const auto& row : connection
-                             .ask("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'read_only', "
-                                  "'super_read_only', 'innodb_read_only', 'group_replication_group_name', "
-                                  "'group_replication_single_primary_mode', 'log_bin', 'binlog_format')",
-                                  vigil)
-                             .rows) {
-    is[row.at(0).value_or("")] = row.at(1).value_or("");
-  }
+  for (const auto& row : variables.rows) is[row.at(0).value_or("")] = row.at(1).value_or("");
   if (is_on(is["wsrep_on"])) {
     throw Error(ErrorKind::unsafe_topology,
                 "this is a Galera cluster: row locks are not carried to its other nodes, so two could hold one lock. "
@@ -59,12 +56,11 @@ void refuse_unsafe(Connection& connection, Vigil& vigil) {
 
 // UUID_SHORT() counts from the second that the server was started in. One that is started again within that second
 // would count anew from the same number: so nothing is minted before it is over.
-void outlast_first_second(Connection& connection, Vigil& vigil) {
-  for (;;) {
-    const Reply now = connection.ask("SELECT UUID_SHORT(), UNIX_TIMESTAMP()", vigil);
-    const std::uint64_t started = (number(now.rows.at(0).at(0)) & fence_mask) >> 24;
-    if (started != number(now.rows.at(0).at(1))) return;
+void outlast_first_second(Connection& connection, std::uint64_t minted, std::uint64_t now, Vigil& vigil) {
+  const std::uint64_t started = (minted & fence_mask) >> 24;
+  while (started == now) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    now = number(connection.ask("SELECT UNIX_TIMESTAMP()", vigil).rows.at(0).at(0));
   }
 }
 
@@ -128,33 +124,35 @@ void make_rows_table(Connection& connection, const BucketTable& table, Vigil& vi
 
 }  // namespace
 
-std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given, Clock::duration time) {
+std::unique_ptr<Connection> connect(const Options& options, Clock::duration time) {
   Until vigil(time);
-  return connect(options, given, vigil);
+  return connect(options, vigil);
 }
 
-std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given, Vigil& vigil) {
+std::unique_ptr<Connection> connect(const Options& options, Vigil& vigil, Reply* floor) {
   await_name(options.address, vigil);
   auto connection = std::make_unique<Connection>(options.address, vigil);
-  connection->ask(prepare_session(dialect_of(*connection)), vigil);
-  refuse_unsafe(*connection, vigil);
-  outlast_first_second(*connection, vigil);
-  const Reply now =
-      connection->ask("SELECT CONNECTION_ID(), UUID_SHORT(), " + server_name(connection->mariadb()), vigil);
-  if (number(now.rows.at(0).at(0)) != connection->id()) {
+  std::vector<std::string> questions{
+      prepare_session(dialect_of(*connection)), unsafe_if,
+      "SELECT CONNECTION_ID(), UUID_SHORT(), UNIX_TIMESTAMP(), " + server_name(connection->mariadb())};
+  const std::size_t all_but_floor = questions.size();
+  if (floor != nullptr) questions.push_back(floor_question(options.layout, connection->mariadb()));
+  questions.emplace_back("COMMIT");
+  const std::vector<Reply> replies = connection->query_all(questions, vigil);
+  const bool only_floor_failed = floor != nullptr && replies.size() == all_but_floor + 1;
+  if (!replies.back().well() && !only_floor_failed) {
+    throw error_of(replies.back().code, replies.back().message, "use the database");
+  }
+  refuse_unsafe(replies.at(1), *connection, vigil);
+  const auto& now = replies.at(2).rows.at(0);
+  outlast_first_second(*connection, number(now.at(1)), number(now.at(2)), vigil);
+  if (number(now.at(0)) != connection->id()) {
     throw Error(ErrorKind::unsafe_topology,
                 "the server's number for this session is not the one it logged in with: a proxy is in between that "
                 "mixes sessions. Connect to the server itself");
   }
-  if ((number(now.rows.at(0).at(1)) & fence_mask) < given) {
-    throw Error(ErrorKind::unsafe_topology,
-                "this server's UUID_SHORT() is below the numbers that were given out before: fences would fall");
-  }
-  connection->set_identity(now.rows.at(0).at(2).value_or(""));
-  connection->prepare_roll_back(vigil);
-  if (const Reply reply = connection->roll_back(vigil); !reply.well()) {
-    throw error_of(reply.code, reply.message, "use the database");
-  }
+  connection->set_identity(now.at(3).value_or(""));
+  if (floor != nullptr) *floor = replies.at(all_but_floor);
   return connection;
 }
 

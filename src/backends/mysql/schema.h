@@ -14,10 +14,11 @@ namespace hierlock::mysql {
 inline constexpr int layout_format = 1;
 inline constexpr unsigned default_levels = 3;
 
-// A session that is ready to lock. Throws unsafe_topology where row locks do not exclude (Galera, several primaries, a
-// read-only server), or where the server's numbers are not above `given`.
-std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given, Vigil& vigil);
-std::unique_ptr<Connection> connect(const Options& options, std::uint64_t given, Clock::duration time);
+// A session that is ready to lock, with one round trip after the login. Throws unsafe_topology where row locks do not
+// exclude (Galera, several primaries, a read-only server). `floor`: floor_question() is asked along, too, and that is
+// the answer.
+std::unique_ptr<Connection> connect(const Options& options, Vigil& vigil, Reply* floor = nullptr);
+std::unique_ptr<Connection> connect(const Options& options, Clock::duration time);
 
 // Reads what is recorded and compares it with what the URL asks for and with what the table of rows was made for
 // (incompatible); with ?provision=lazy makes what is missing, otherwise throws not_provisioned. Of rows, and of their

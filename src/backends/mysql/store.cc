@@ -34,9 +34,10 @@ using std::chrono::seconds;
 constexpr seconds longest_release{1};                    // B6
 constexpr std::chrono::milliseconds longest_close{700};  // the same, and then memory is given back, too
 constexpr seconds connect_time{5};
-// How long somebody who does not want to wait waits for a server that says nothing. In an extend that costs the lock,
-// which is not certain any more by then.
-constexpr seconds longest_try{2}, longest_extending_try{8};
+// How long somebody who does not want to wait waits for a server that says nothing, before it tries to end that by KILL
+// for a second. An extend waits for longer, because it costs the lock if that is not answered either; but a lock that
+// is kept must not have become uncertain meanwhile, for want of heartbeats.
+constexpr seconds longest_try{2}, longest_extending_try{5};
 constexpr std::chrono::milliseconds look_interval{50};
 constexpr Clock::time_point never = Clock::time_point::max();
 
@@ -181,12 +182,14 @@ class Store final : public spi::Backend {
         owners_(owners),
         queue_(embedded::open_queue(owners)),
         pool_(options_.connections, [this](Vigil& vigil) {
-          auto connection = connect(options_, 0, vigil);
+          const std::uint64_t given = fences_.highest();
+          Reply floor;
+          auto connection = connect(options_, vigil, &floor);
           connection->enroll(roll_);
-          fences_.check(*connection, vigil);
+          fences_.check(*connection, given, floor, vigil);
           return connection;
         }) {
-    auto first = connect(options_, 0, connect_time);
+    auto first = connect(options_, connect_time);
     first->enroll(roll_);
     Until soon(connect_time);
     recorded_ = read_or_make(*first, options_, soon);
@@ -339,7 +342,8 @@ class Store final : public spi::Backend {
                    AtServer& at_server);
   void leave_behind(Held& held, const spi::Plan& plan, bool all) noexcept;
   static void confirm_kept(Held& held);
-  void make_missing(Connection& connection, const std::vector<plan::Row>& rows, const LockReply& reply);
+  bool make_missing(Connection& connection, const std::vector<plan::Row>& rows, const LockReply& reply,
+                    const spi::Request& request, Teller& teller);
   Error not_provisioned(const std::vector<plan::Row>& rows, const LockReply& reply) const;
   static void roll_back(Connection& connection, Clock::time_point end) noexcept;
   std::int64_t fence_of(const LockReply& reply, const Connection& connection);
@@ -495,7 +499,8 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
     if (vigil.cancelled()) {
       throw Error(ErrorKind::cancelled, "waiting for " + spi::describe(request.plan.steps()) + " was cancelled");
     }
-    return Answer::not_in_time;
+    // Who does not wait is told whether somebody was in the way, or the server did not even answer the KILL.
+    if (!request.no_wait || !connection.broken()) return Answer::not_in_time;
   }
   if (reply.well() && reply.session != 0 && reply.session != connection.id()) {
     connection.give_up();
@@ -505,7 +510,7 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   }
   if (reply.well()) return Answer::granted;
   if (request.no_wait && (reply.code == lock_no_wait || reply.code == lock_wait_timeout)) return Answer::not_in_time;
-  if (connection.broken() && !fresh && !vigil.given_up()) return Answer::again;  // it was closed while nobody used it
+  if (connection.broken() && !fresh && !vigil.ended()) return Answer::again;  // it was closed while nobody used it
   throw error_of(reply.code, reply.message, "lock " + spi::describe(request.plan.steps()));
 }
 
@@ -541,8 +546,8 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
       if (answer == Answer::granted) {
         roll_back(*taken.connection, Clock::now() + longest_release);
         if (!options_.layout.lazy || ++made > 3) throw not_provisioned(rows, reply);
-        make_missing(*taken.connection, rows, reply);
-        answer = Answer::again;
+        const bool there = make_missing(*taken.connection, rows, reply, request, teller);
+        answer = there ? Answer::again : Answer::not_in_time;
       }
     } catch (...) {
       roll_back(*taken.connection, Clock::now() + longest_release);
@@ -598,19 +603,42 @@ Error Store::not_provisioned(const std::vector<plan::Row>& rows, const LockReply
 }
 
 // Outside of any lock's transaction, one after the other in canonical order, each committed before the next (H11).
-void Store::make_missing(Connection& connection, const std::vector<plan::Row>& rows, const LockReply& reply) {
-  Until soon(seconds(10));
-  connection.ask("SET SESSION innodb_lock_wait_timeout=1", soon);
+// False: not in time.
+bool Store::make_missing(Connection& connection, const std::vector<plan::Row>& rows, const LockReply& reply,
+                         const spi::Request& request, Teller& teller) {
+  // Unless it comes to the end the session is not set as others need it.
+  struct Session {
+    Connection& connection;
+    bool kept = false;
+    ~Session() {
+      if (!kept) connection.give_up();
+    }
+  } session{connection};
+  const ForRow waiting(*queue_, watch_, request, connection.id());
+  enum class Late : std::uint8_t { fine, again };  // what the server's own timeout means
+  const auto say = [&](std::string_view sql, Late late) {
+    LockVigil vigil(pool_, connection, request, teller, waiting, longest_try, []() -> Pending* { return nullptr; });
+    Reply said = connection.query(sql, vigil);
+    while (said.code == lock_wait_timeout && late == Late::again && !vigil.ended()) said = connection.query(sql, vigil);
+    if (said.well()) return true;
+    if (vigil.ended() && vigil.cancelled()) {
+      throw Error(ErrorKind::cancelled, "making rows for " + spi::describe(request.plan.steps()) + " was cancelled");
+    }
+    if (vigil.ended() && !(request.no_wait && connection.broken())) return false;
+    if (late == Late::fine && (said.code == lock_wait_timeout || said.code == duplicate_key || said.code == deadlock)) {
+      return true;
+    }
+    throw error_of(said.code, said.message, "make a missing row of " + options_.layout.table);
+  };
+  if (!say("SET SESSION innodb_lock_wait_timeout=1", Late::again)) return false;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (reply.there[i]) continue;
-    const Reply made = connection.query(make_row(recorded_, rows[i].level, rows[i].bucket), soon);
-    // These mean that somebody else is making it, or has made it.
-    if (!made.well() && made.code != duplicate_key && made.code != lock_wait_timeout && made.code != deadlock) {
-      throw error_of(made.code, made.message, "make a missing row of " + options_.layout.table);
-    }
-    connection.ask("COMMIT", soon);
+    // If it cannot be made, somebody else is making it, or has made it.
+    if (!say(make_row(recorded_, rows[i].level, rows[i].bucket), Late::fine) || !say("COMMIT", Late::again))
+      return false;
   }
-  connection.ask(waited, soon);
+  if (!say(waited, Late::again)) return false;
+  return session.kept = true;
 }
 
 // --- extend, release -------------------------------------------------------------------------------------
@@ -705,14 +733,15 @@ bool Store::extend_rows(Held& held, const std::vector<plan::Row>& rows, const sp
       if (!options_.layout.lazy || made > 3) throw not_provisioned(rows, reply);
       Pool::Taken other = pool_.take(held.owner, request);  // not on the session that holds locks
       if (other.connection == nullptr) break;
+      bool there = false;
       try {
-        make_missing(*other.connection, rows, reply);
+        there = make_missing(*other.connection, rows, reply, request, teller);
       } catch (...) {
-        roll_back(*other.connection, Clock::now() + longest_release);
         pool_.put_back(std::move(other.connection), held.owner);
         throw;
       }
       pool_.put_back(std::move(other.connection), held.owner);
+      if (!there) break;
     }
   } catch (...) {
     leave();

@@ -12,7 +12,7 @@ namespace {
 // An answer that takes longer may be that of a lock that somebody has; and this long, it most likely is.
 constexpr std::chrono::milliseconds usual_answer{30}, longest_answer{250};
 // How long a statement that was ended by KILL may still take to say so.
-constexpr std::chrono::seconds last_words{2};
+constexpr std::chrono::seconds last_words{2}, last_words_of_a_try{1};
 // A KILL that arrives before the statement has begun ends nothing: it is said again.
 constexpr std::chrono::milliseconds kill_interval{20};
 constexpr std::chrono::hours long_time{1};
@@ -32,10 +32,11 @@ LockVigil::LockVigil(Pool& pool, const Connection& connection, const spi::Reques
       request_(request),
       teller_(teller),
       waiting_(waiting),
-      try_until_(Clock::now() + longest_try),
+      deadline_(request.no_wait ? Clock::now() + longest_try : request.deadline),
       long_silence_(std::move(long_silence)),
       silence_(Clock::now() + usual_answer),
-      tell_at_(teller.due().value_or(Clock::now() + longest_answer)) {
+      tell_at_(teller.due().value_or(Clock::now() + longest_answer)),
+      silent_(request.no_wait) {
   if (request.cancel == nullptr) return;
   open_wake();
   on_cancel_.emplace(*request.cancel, Wake{wake_});
@@ -65,14 +66,13 @@ bool LockVigil::interrupt() {
 
 std::optional<Clock::duration> LockVigil::next() {
   Clock::time_point now = Clock::now();
-  if (request_.no_wait) return now < try_until_ ? std::optional(try_until_ - now) : std::nullopt;
   if (!silent_ && now >= silence_) {
     silent_ = true;
     open_wake();
     pending_ = long_silence_();
   }
-  if (!end_by_ && (cancelled() || victim() || (request_.deadline && now >= *request_.deadline))) {
-    end_by_ = now + last_words;
+  if (!end_by_ && (cancelled() || victim() || (deadline_ && now >= *deadline_))) {
+    end_by_ = now + (request_.no_wait ? last_words_of_a_try : last_words);
     kill_at_ = now;
   }
   if (end_by_ && now >= kill_at_) {
@@ -81,13 +81,14 @@ std::optional<Clock::duration> LockVigil::next() {
     kill_at_ = now + kill_interval;
   }
   if (end_by_) return *end_by_ > now ? std::optional(std::min(*end_by_, kill_at_) - now) : std::nullopt;
-  if (teller_.anybody() && now >= tell_at_) {
+  const bool tells = teller_.anybody() && !request_.no_wait;
+  if (tells && now >= tell_at_) {
     teller_.waits(waiting_);
     tell_at_ = teller_.due().value_or(now + long_time);
   }
   Clock::duration time = silent_ ? Clock::duration(long_time) : std::max<Clock::duration>(silence_ - now, {});
-  if (teller_.anybody()) time = std::min<Clock::duration>(time, std::max<Clock::duration>(tell_at_ - now, {}));
-  if (request_.deadline) time = std::min<Clock::duration>(time, *request_.deadline - now);
+  if (tells) time = std::min<Clock::duration>(time, std::max<Clock::duration>(tell_at_ - now, {}));
+  if (deadline_) time = std::min<Clock::duration>(time, *deadline_ - now);
   return time;
 }
 

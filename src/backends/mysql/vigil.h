@@ -38,7 +38,7 @@ class LockVigil final : public Vigil {
  public:
   // `long_silence` is called once, when the answer takes longer than usual; from then on `pending`, if it returns one,
   // may be chosen as the victim of a deadlock. A request that is not to wait waits for the server's answer for
-  // `longest_try`; then the connection is given up.
+  // `longest_try`: what it asked for is not only a row, which the server would refuse at once.
   LockVigil(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
             const spi::Waiting& waiting, Clock::duration longest_try, std::function<Pending*()> long_silence);
   ~LockVigil() override;
@@ -52,8 +52,6 @@ class LockVigil final : public Vigil {
   // answered by then, so that it cannot hit a later statement.
   bool ended() const noexcept { return end_by_.has_value(); }
   bool victim() const noexcept { return pending_ != nullptr && pending_->victim.load(); }
-  // It was not to wait, and the server has said nothing.
-  bool given_up() const noexcept { return request_.no_wait && Clock::now() >= try_until_; }
   int wake_descriptor() const noexcept { return wake_; }
   bool cancelled() const noexcept { return request_.cancel != nullptr && request_.cancel->stop_requested(); }
 
@@ -70,11 +68,11 @@ class LockVigil final : public Vigil {
   const spi::Request& request_;
   Teller& teller_;
   const spi::Waiting& waiting_;
-  const Clock::time_point try_until_;
+  const std::optional<Clock::time_point> deadline_;
   const std::function<Pending*()> long_silence_;
   Pending* pending_ = nullptr;
   Clock::time_point silence_, tell_at_;
-  bool silent_ = false;
+  bool silent_;
   std::optional<Clock::time_point> end_by_;
   Clock::time_point kill_at_;
   int wake_ = -1;
