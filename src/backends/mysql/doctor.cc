@@ -362,7 +362,7 @@ Finding kill(const Seen& seen) {
              "use one account for all sessions of a URL");
 }
 
-Finding wait_views(const Seen& seen, const Options& options) {
+Finding wait_views(const Seen& seen) {
   if (seen.wait_view.well()) return good("wait_views", "this account may see who waits for whom");
   return bad("wait_views", Verdict::unknown, "this account may not see who waits for whom: " + words(seen.wait_view),
              grant_views(seen.mariadb, seen.account));
@@ -646,7 +646,7 @@ std::vector<Finding> judge(const Seen& seen, const Options& options) {
           make_rows(seen, options),
           publish_right(seen, options),
           kill(seen),
-          wait_views(seen, options),
+          wait_views(seen),
           tables(seen, options),
           settings(seen, options),
           engine(seen, options),
