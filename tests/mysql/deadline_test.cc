@@ -328,14 +328,14 @@ TEST_P(Connections, are_made_at_a_server_that_is_far_away_though_nobody_has_the_
     Lock lock;
     error = error_of([&] { lock = locker.acquire("u2", {.timeout = 300ms}); });
     const auto took = Clock::now() - begin;
-    EXPECT_LT(took, 800ms) << took / 1ms << " ms";
+    EXPECT_LT(took, 2s) << took / 1ms << " ms: a KILL has to connect, too, the first time";
     if (!error) break;
     EXPECT_EQ(error->kind(), ErrorKind::timeout) << error->what();
     if (tries > 0) continue;
     EXPECT_NE(std::string(error->what()).find("no connection"), std::string::npos) << error->what();
   }
   EXPECT_GE(tries, 1) << "it was not far away";
-  EXPECT_LE(tries, 2);
+  EXPECT_LE(tries, 3);
   EXPECT_LE(relay.connections(), 3u) << "the one that was there, the one that was begun, and perhaps one for a KILL";
 }
 
