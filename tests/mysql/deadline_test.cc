@@ -325,18 +325,18 @@ TEST_P(Connections, are_made_at_a_server_that_is_far_away_though_nobody_has_the_
   int tries = 0;
   for (std::optional<Error> error; tries < 4; ++tries) {
     const auto begin = Clock::now();
-    Lock lock;
-    error = error_of([&] { lock = locker.acquire("u2", {.timeout = 300ms}); });
+    error = error_of([&] { (void)locker.acquire("u2", {.timeout = 300ms}); });
     const auto took = Clock::now() - begin;
     EXPECT_LT(took, 2s) << took / 1ms << " ms: a KILL has to connect, too, the first time";
     if (!error) break;
     EXPECT_EQ(error->kind(), ErrorKind::timeout) << error->what();
     if (tries > 0) continue;
     EXPECT_NE(std::string(error->what()).find("no connection"), std::string::npos) << error->what();
+    EXPECT_LT(took, 600ms) << took / 1ms << " ms";
   }
   EXPECT_GE(tries, 1) << "it was not far away";
   EXPECT_LE(tries, 3);
-  EXPECT_LE(relay.connections(), 3u) << "the one that was there, the one that was begun, and perhaps one for a KILL";
+  EXPECT_LE(relay.connections(), 4u) << "the one that was there, the one that was begun, and perhaps two for a KILL";
 }
 
 TEST_P(Connections, are_begun_only_as_many_as_there_may_be_and_a_deadline_holds_meanwhile) {  // H2
