@@ -103,7 +103,9 @@ TEST(Url, random_bytes_are_refused_or_read_as_something_that_prints_and_reads_th
     if (!refusal(text).empty()) continue;
     ++read;
     const Url url = Url::parse(text);
-    if (url.rest.find('@') != std::string::npos) continue;  // a password may have been hidden
+    // A password may have been hidden: before an @, or after the colon of what may be a user whose host was forgotten.
+    if (url.rest.find('@') != std::string::npos) continue;
+    if (url.rest.starts_with("//") && url.rest.find(':') != std::string::npos) continue;
     const Url again = Url::parse(url.safe_text());
     ASSERT_EQ(again.scheme, url.scheme);
     ASSERT_EQ(again.rest, url.rest);
