@@ -371,7 +371,7 @@ class Parser {
         }
         break;
       case Kind::error:
-        result.code = reader_.until(" \t,;()'\"`\\");
+        result.code = reader_.until(" \t,;()'\"`\\#");  // # would begin a comment where it is written again
         if (result.code.empty()) expected("the engine's code of the error");
         break;
       case Kind::ok:

@@ -539,6 +539,7 @@ TEST(Scenario, what_is_wrong_is_told_with_its_place_and_what_was_expected) {
       {"T1 a: x => deadlock, T1, T2", "1:24: `or` and another session that may be the victim, or the end expected"},
       {"T1 a: x => deadlock, T1 or T1", "1:28: another session expected: T1 is named twice"},
       {"T1 a: x => error", "1:17: the engine's code of the error expected"},
+      {"T1 a: x => error#1", "1:17: the engine's code of the error expected"},
       {"T1 a: x => error 1 2", "1:20: " + end},
       {"T1 a: x => error '1'", "1:18: the engine's code of the error expected"},
       {"T1 a: x => error 1\\2", "1:19: " + end},
