@@ -26,7 +26,7 @@ class MysqlTable final : public Table {
   std::size_t levels() const override { return 3; }
   std::size_t locks_at_once() const override { return connections - 1; }
   // What is written down for others is taken out as far as there is time (docs/mysql.md, status); otherwise soon after.
-  bool forgets_at_once() const override { return !processes_; }
+  bool forgets_at_once() const override { return false; }  // a busy server may take a moment
   std::unique_ptr<Party> make_party(std::string name, Locker& locker) override {
     if (!processes_) return Table::make_party(std::move(name), locker);
     return std::make_unique<ProcessParty>(std::move(name), url_);

@@ -12,6 +12,7 @@ class Hierarchy : public Conformance {
   bool second_waits(const Target& first, const Target& second) {
     Party &alice = party("alice"), &bob = party("bob");
     const Outcome held = granted(alice.acquire(first));
+    EXPECT_TRUE(nothing_left(bob));  // not taken for what comes now
     Pending asked = bob.acquire(second);
     const bool waited = waits(asked);
     if (!waited) bob.release(granted(asked));
@@ -132,6 +133,7 @@ TEST_P(Hierarchy, the_matrix_of_those_who_wait_for_a_plain_holder) {  // H14
   Party &alice = party("alice"), &bob = party("bob");
   expect_matrix([&](const std::string& first, const std::string& second) {
     const Outcome held = granted(alice.acquire(first, {.plain = true}));
+    EXPECT_TRUE(nothing_left(bob));  // not taken for what comes now
     Pending asked = bob.acquire(second);
     const bool waited = waits(asked);
     if (!waited) bob.release(granted(asked));

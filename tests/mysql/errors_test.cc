@@ -1,4 +1,7 @@
 // What goes wrong is told apart, says what to do, and leaves nothing locked.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -44,6 +47,31 @@ class Errors : public OnServer {
     return changed;
   }
 };
+
+TEST_P(Errors, a_wait_that_cannot_be_ended_for_lack_of_descriptors_leaves_nothing) {  // H8
+  Locker one = open(), two = open();
+  two.acquire("u2").release();
+  Lock mine = two.acquire("u3");
+  std::optional<Lock> held = one.acquire("u1");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);  // the lowest that is free: from here on there is none
+  close(next);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  std::optional<Error> acquired, extended;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  acquired = error_of([&] { (void)two.acquire("u1", {.timeout = 2s}); });
+  extended = error_of([&] { mine.extend("u1", {.timeout = 2s}); });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  for (const auto& error : {acquired, extended}) {
+    ASSERT_TRUE(error);
+    EXPECT_TRUE(error->kind() == ErrorKind::exhausted || error->kind() == ErrorKind::lost) << error->what();
+  }
+  mine.release();
+  held.reset();
+  EXPECT_TRUE(eventually([&] { return locked().empty(); }));
+  EXPECT_TRUE(two.acquire("u1", {.timeout = 5s}).held());
+}
 
 TEST_P(Errors, a_wrong_password_is_denied_and_not_shown) {
   Server as = server();

@@ -1,5 +1,6 @@
 #include "mysql/connection.h"
 
+#include <dlfcn.h>
 #include <errmsg.h>
 #include <fcntl.h>
 #include <mysql.h>
@@ -363,12 +364,30 @@ void Connection::Close::operator()(st_mysql_stmt* statement) const { mysql_stmt_
 
 // --- talking ---------------------------------------------------------------------------------------------
 
+namespace {
+
+// OpenSSL notes errors by thread, not by connection, and libmariadb takes what is noted for one of the connection that
+// it reads from at the moment: one that failed would end the next that only has nothing to read yet.
+void forget_tls_errors() {
+  static const auto forget = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "ERR_clear_error"));
+  if (forget != nullptr) forget();
+}
+
+}  // namespace
+
 template <class Start, class Continue>
 bool Connection::drive(Start start, Continue go_on, Vigil& vigil) {
+  forget_tls_errors();
   int waits = start();
   bool first = true;
   while (waits != 0) {
-    const std::optional<Clock::duration> time = vigil.next();
+    std::optional<Clock::duration> time;
+    try {
+      time = vigil.next();
+    } catch (...) {
+      broken_ = true;  // the answer is still to come
+      throw;
+    }
     if (!time) {
       broken_ = true;
       return false;
@@ -377,7 +396,9 @@ bool Connection::drive(Start start, Continue go_on, Vigil& vigil) {
                        waits == MYSQL_WAIT_READ && looks_briefly_;
     const int ready =
         brief ? look_briefly(socket_) : look(static_cast<int>(mysql_get_socket(mysql_)), waits, vigil.wake(), *time);
-    if (ready != 0) waits = go_on(ready);
+    if (ready == 0) continue;
+    forget_tls_errors();  // the vigil may have used another connection
+    waits = go_on(ready);
   }
   return true;
 }
@@ -385,7 +406,8 @@ bool Connection::drive(Start start, Continue go_on, Vigil& vigil) {
 Reply Connection::failure() const { return {mysql_errno(mysql_), mysql_error(mysql_), {}}; }
 
 namespace {
-const Reply silent{CR_SERVER_LOST, "the server does not answer", {}};
+const Reply& silent =
+    *new Reply{CR_SERVER_LOST, "the server does not answer", {}};  // also for threads that outlive main
 }
 
 void Connection::read_rows(Reply& reply) {
@@ -422,6 +444,11 @@ bool Connection::slow_step(int waits) {
 }
 
 void Connection::begin(std::string_view sql) {
+  if (broken_) {
+    slow_reply_ = silent;
+    return;
+  }
+  forget_tls_errors();
   slow_ = Slow::query;
   slow_failed_ = 0;
   slow_result_ = nullptr;
@@ -432,6 +459,7 @@ bool Connection::go_on() {
   if (slow_ == Slow::none) return true;
   const int ready = look(socket_, slow_waits_, -1, {});
   if (ready == 0) return false;
+  forget_tls_errors();
   if (slow_ == Slow::query) return slow_step(mysql_real_query_cont(&slow_failed_, mysql_, ready));
   MYSQL_RES* result = nullptr;
   const int waits = mysql_store_result_cont(&result, mysql_, ready);

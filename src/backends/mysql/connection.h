@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -102,11 +101,14 @@ class Roll {
  public:
   void enter(std::uint64_t session) {
     const std::lock_guard guard(mutex_);
-    sessions_.insert(session);
+    sessions_[session].reset();
   }
+  // A server may show it a little longer.
   void leave(std::uint64_t session) noexcept {
     const std::lock_guard guard(mutex_);
-    sessions_.erase(session);
+    const Clock::time_point now = Clock::now();
+    if (const auto found = sessions_.find(session); found != sessions_.end()) found->second = now;
+    std::erase_if(sessions_, [&](const auto& one) { return one.second && now - *one.second > shown_for; });
   }
   bool has(std::uint64_t session) const {
     const std::lock_guard guard(mutex_);
@@ -114,8 +116,9 @@ class Roll {
   }
 
  private:
+  static constexpr std::chrono::seconds shown_for{2};
   mutable std::mutex mutex_;
-  std::set<std::uint64_t> sessions_;
+  std::map<std::uint64_t, std::optional<Clock::time_point>> sessions_;  // when it left, if it has
 };
 
 class Connection {

@@ -34,7 +34,8 @@ Pool::Taken Pool::take(std::uint64_t owner, const spi::Request& request) {
     if (cancel.stop_requested()) throw Error(ErrorKind::cancelled, "waiting for a connection was cancelled");
   };
   if (!settled()) {
-    freed_.wait_for(guard, cancel, seconds(1), settled);  // they are of nobody, and back soon
+    const Clock::time_point soon = Clock::now() + seconds(1);  // they are of nobody, and back by then
+    freed_.wait_until(guard, cancel, std::min(soon, request.deadline.value_or(soon)), settled);
     heed_cancel();
   }
   if (!can() && had_.contains(owner)) {
@@ -102,8 +103,10 @@ Pool::Making& Pool::begin_or_take_over() {
     if (over) m.thread.join();  // it is in its last lines, without the mutex
     return over;
   });
+  // One that will be given up soon is for those only who can begin none.
+  const Clock::time_point young = open_ < most_ ? Clock::now() - longest_connect / 2 : Clock::time_point::min();
   for (Making& making : making_) {
-    if (making.wanted) continue;
+    if (making.wanted || making.done || making.began < young) continue;
     making.wanted = true;
     return making;
   }
@@ -151,11 +154,21 @@ void Pool::disown(std::uint64_t owner) noexcept {
 }
 
 std::unique_ptr<Connection> Pool::connect(Vigil& vigil) {
+  std::uint64_t mine = 0;
+  {
+    const std::lock_guard guard(mutex_);
+    mine = ++asked_;
+  }
   try {
     auto connection = connect_(vigil);
     const std::lock_guard guard(mutex_);
-    server_ = connection->identity();
-    distrusted_ = false;
+    if (mine > newest_) {
+      newest_ = mine;
+      server_ = connection->identity();
+      distrusted_ = false;
+    } else if (!fit(*connection)) {  // it took so long that the primary is another one by now
+      throw Error(ErrorKind::unavailable, "the server is another one since this connection was begun: try again");
+    }
     return connection;
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::unsafe_topology) distrust();

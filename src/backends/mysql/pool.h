@@ -91,6 +91,7 @@ class Pool {
 
  private:
   struct Making {
+    const Clock::time_point began = Clock::now();
     bool wanted = true;  // by somebody who waits for it
     bool done = false;   // of one that is not wanted there is nothing left then but its thread
     std::unique_ptr<Connection> connection;
@@ -116,6 +117,7 @@ class Pool {
   std::map<std::uint64_t, std::size_t> had_;  // by owner
   std::string server_;                        // Connection::identity()
   bool distrusted_ = false;                   // no connection was made to it since
+  std::uint64_t asked_ = 0, newest_ = 0;      // connections that were begun, and the last begun of those made
   Clock::time_point used_{};
 
   struct Side {

@@ -30,14 +30,19 @@ struct Asked {
 void await_name(const Address& address, Vigil& vigil) {
   if (!address.socket.empty() || is_numeric(address.host) || address.host == "localhost") return;
   const auto asked = std::make_shared<Asked>();
-  std::thread([asked, host = address.host] {
+  const auto resolve = [asked, host = address.host] {
     addrinfo* found = nullptr;
     const addrinfo hints{.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     if (getaddrinfo(host.c_str(), nullptr, &hints, &found) == 0) freeaddrinfo(found);
     const std::lock_guard guard(asked->mutex);
     asked->done = true;  // whatever the answer: the client library tells what is wrong
     asked->answered.notify_one();
-  }).detach();
+  };
+  try {
+    std::thread(resolve).detach();
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::exhausted, std::string("no thread can be made to resolve a name: ") + error.what());
+  }
   std::unique_lock guard(asked->mutex);
   while (!asked->done) {
     const std::optional<Clock::duration> time = vigil.next();

@@ -31,8 +31,8 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds longest_release{1};                    // B6
-constexpr std::chrono::milliseconds longest_close{700};  // the same, and then memory is given back, too
+constexpr std::chrono::milliseconds longest_release{900};  // B6: a second, with what ends a Locker
+constexpr std::chrono::milliseconds longest_close{700};    // the same, and then memory is given back, too
 constexpr seconds connect_time{5};
 // How long somebody who does not want to wait waits for a server that says nothing, before it tries to end that by KILL
 // for a second. An extend waits for longer, because it costs the lock if that is not answered either; but a lock that

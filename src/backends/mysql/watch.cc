@@ -98,7 +98,13 @@ void Watch::wake() noexcept {
 }
 
 void Watch::run(const std::stop_token& end) {
-  look_after(end);
+  while (!end.stop_requested()) {
+    try {
+      look_after(end);
+    } catch (...) {  // no memory: once more
+      std::this_thread::sleep_for(look_interval);
+    }
+  }
   for (Heartbeat& beat : beating_) beat.of->connection->give_up();
   beating_.clear();
   {
@@ -186,6 +192,7 @@ void Watch::begin_heartbeats(const AllHeld& all) {
     if (held->gone.load() || now_with_suspend() - held->confirmed.load() < heartbeat_after.count()) continue;
     std::unique_lock talking(held->talking, std::try_to_lock);
     if (!talking || held->connection == nullptr) continue;  // being released or extended, or beating already
+    beating_.reserve(beating_.size() + 1);                  // nothing fails between the question and the note of it
     const std::int64_t sent = now_with_suspend();
     held->connection->begin(heartbeat);
     beating_.push_back({held, std::move(talking), sent});
@@ -212,6 +219,7 @@ void Watch::end_heartbeats() {
       held.connection->give_up();
       pool_.put_back(std::move(held.connection), held.owner);
     }
+    beat.talking.unlock();  // before another takes its place here, and with `of` the mutex may go
     return true;
   });
 }
@@ -494,16 +502,17 @@ void Watch::raise_floor() {
   aside([&](Connection& side, Vigil& soon) { return fences_.raise(side, soon).well(); });
 }
 
-// Who waits for whom at the server. In a transaction, for MariaDB.
-View Watch::waits_at_server() {
+// Who waits for whom at the server; none: it was not asked, and will be. In a transaction, for MariaDB.
+std::optional<View> Watch::waits_at_server() {
   View view;
   if (!options_.views) return view;
-  aside([&](Connection& side, Vigil& soon) {
+  const bool asked = aside([&](Connection& side, Vigil& soon) {
     side.query("SELECT 1 FROM `" + options_.layout.settings_table() + "`", soon);
     view = look(side, options_, soon);
     side.query("COMMIT", soon);
     return !side.broken();
   });
+  if (!asked) return std::nullopt;
   return view;
 }
 

@@ -56,7 +56,7 @@ class Watch {
  private:
   struct Heartbeat {
     std::shared_ptr<Held> of;
-    std::unique_lock<TimedMutex> talking;
+    std::unique_lock<TimedMutex> talking;  // a mutex of that
     std::int64_t sent;
   };
   using AllHeld = std::vector<std::shared_ptr<Held>>;
@@ -72,7 +72,7 @@ class Watch {
   void look_at_server();
   void clear_old();
   void look_for_cycles();
-  View waits_at_server();
+  std::optional<View> waits_at_server();
   void raise_floor();
   bool read_published(Connection& side, Vigil& soon, std::vector<Entry>& entries) const;
   // All of them in one transaction; how many rows the last has changed.
