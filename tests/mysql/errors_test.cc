@@ -1,11 +1,9 @@
 // What goes wrong is told apart, says what to do, and leaves nothing locked.
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
