@@ -236,6 +236,9 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
       [[fallthrough]];
     case read_only_mode:
       return error(ErrorKind::unsafe_topology, ". Locks must be taken on the primary: connect to that");
+    case CR_SOCKET_CREATE_ERROR:
+    case CR_IPSOCK_ERROR:
+      return error(ErrorKind::exhausted, ". This process has no more file descriptors: raise its limit (ulimit -n)");
     case CR_CONNECTION_ERROR:
     case CR_CONN_HOST_ERROR:
     case CR_UNKNOWN_HOST:
