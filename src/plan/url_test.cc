@@ -1,6 +1,7 @@
 #include <hierlock/spi/url.h>
 
 #include <gtest/gtest.h>
+#include <strings.h>
 
 #include <string>
 #include <string_view>
@@ -103,12 +104,14 @@ TEST(Url, random_bytes_are_refused_or_read_as_something_that_prints_and_reads_th
     if (!refusal(text).empty()) continue;
     ++read;
     const Url url = Url::parse(text);
-    // A password may have been hidden: before an @, or after the colon of what may be a user whose host was forgotten.
+    // A password may have been hidden: before an @, after the colon of what may be a user whose host was forgotten, or
+    // in an option, which of three letters can only be ?pwd=.
     if (url.rest.find('@') != std::string::npos) continue;
     if (url.rest.starts_with("//") && url.rest.find(':') != std::string::npos) continue;
     const Url again = Url::parse(url.safe_text());
     ASSERT_EQ(again.scheme, url.scheme);
     ASSERT_EQ(again.rest, url.rest);
+    if (url.options.size() == 1 && strcasecmp(url.options.begin()->first.c_str(), "pwd") == 0) continue;
     ASSERT_EQ(again.options, url.options) << plan::quote(text);
   }
   EXPECT_GT(read, 1'000);
