@@ -67,10 +67,10 @@ class Lock {
   bool held() const noexcept;
   explicit operator bool() const noexcept { return held(); }
 
-  // Triggered when the store takes the lock away. Advisory: ask held() before you write. Made on first use. Nothing here
-  // tells why; on shm: snapshot().log may, on a database its own log. Callbacks run on a thread of the library, and may
-  // release the lock. On mysql: that is a thread for each loss, so that one that takes long delays nobody; on shm: other
-  // losses of the Locker are told when it returns.
+  // Triggered when the store takes the lock away. Advisory: ask held() before you write. Made on first use. Nothing
+  // here tells why; on shm: snapshot().log may, on a database its own log. Callbacks run on a thread of the library,
+  // and may release the lock. On mysql: that is a thread for each loss, so that one that takes long delays nobody; on
+  // shm: other losses of the Locker are told when it returns.
   std::stop_token lost() const;
 
   // Gives the lock back. Never throws, never blocks for more than 1 s; a second release is harmless (B6).
