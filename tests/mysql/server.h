@@ -27,8 +27,8 @@ inline std::string url_of_dsn(const std::string& dsn) {
   return "mysql://" + who + "@" + where + "/" + (database.empty() ? "mgl_test" : database);
 }
 
-// What follows HIERLOCK_TEST_: "MYSQL", "MARIADB_OPERATOR", "MYSQL_SOCKET". For MySQL also MYSQL_DSN, in Go's form. Where
-// no operator is named, as in docker-compose.yml and in MYSQL_DSN, the one user there is may do anything.
+// What follows HIERLOCK_TEST_: "MYSQL", "MARIADB_OPERATOR", "MYSQL_SOCKET". For MySQL also MYSQL_DSN, in Go's form.
+// Where no operator is named, as in docker-compose.yml and in MYSQL_DSN, the one user there is may do anything.
 inline std::optional<std::string> server_variable(const std::string& name) {
   const auto variable = [](const std::string& of) -> std::optional<std::string> {
     const char* const value = std::getenv(of.c_str());

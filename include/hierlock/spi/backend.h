@@ -69,8 +69,9 @@ class Backend {
 
   virtual Capabilities capabilities() const = 0;
 
-  // Grants the plan. No value when the deadline passed or, with no_wait, when somebody is in the way (or, where there is
-  // more to say, Error(timeout) and Error(busy)); every other failure throws. Unless granted, nothing is left behind.
+  // Grants the plan. No value when the deadline passed or, with no_wait, when somebody is in the way (or, where there
+  // is more to say, Error(timeout) and Error(busy)); every other failure throws. Unless granted, nothing is left
+  // behind.
   virtual std::optional<Grant> acquire(const Request& request) = 0;
 
   // Optional: grants one path or name to the default owner if nothing at all is in the way, without I/O. A grant whose
