@@ -1,12 +1,18 @@
 #include "cases.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <thread>
 #include <utility>
 
+#include "crowd.h"
 #include "keys.h"
 #include "measure.h"
 #include "ours.h"
@@ -33,8 +39,13 @@ constexpr std::optional<Bar> no_bar = std::nullopt;
 constexpr auto rate = Unit::pairs_per_second;
 constexpr auto time = Unit::nanoseconds;
 constexpr auto bytes = Unit::bytes;
+constexpr auto cores = Unit::cores;
+constexpr auto instructions_run = Unit::instructions;
 
 constexpr std::string_view spread = "1 thread, 1,000 users";
+constexpr std::string_view of_a_pair = "instructions of a pair on memory:, prepared target";
+constexpr std::string_view of_a_shared_pair = "the same, shared";
+constexpr std::string_view of_a_string_pair = "the same from a plain string";
 constexpr std::string_view hot_user = "1 thread, one hot user";
 constexpr std::string_view apart = "2 threads, different users";
 constexpr std::string_view hot_user_2 = "2 threads, one hot user";
@@ -52,6 +63,23 @@ constexpr std::string_view apart_processes = "2 processes, different users";
 constexpr std::string_view hot_user_processes = "2 processes, one hot user";
 constexpr std::string_view hand_over_processes = "from release to the waiting process's return, p50";
 constexpr std::string_view exec_true = "hierlock exec --on shm: ... -- true, from start to end";
+
+constexpr std::string_view idle_waiters = "what 400 processes use that wait for one name, shm:";
+constexpr std::string_view drain_x = "4,000 waiting threads get a name one by one";
+constexpr std::string_view drain_s = "4,000 waiting threads share a name";
+constexpr std::string_view drain_slots = "4,000 waiting threads get one of 3 slots";
+constexpr std::string_view drain_shm_x = "the same one by one on shm:";
+constexpr std::string_view drain_shm_s = "the same shared on shm:";
+constexpr std::string_view drain_shm_slots = "the same with 3 slots on shm:";
+constexpr std::string_view second = "a limit of 1 s";
+constexpr std::string_view new_wait = "a new wait among 800, one of whom holds a lock";
+constexpr std::string_view wait_of_holder = "the same if somebody waits for the new waiter";
+constexpr std::string_view wait_of_chain = "a new wait for which 800 in a chain wait";
+constexpr std::string_view wait_many = "a new wait among 20 who hold 10,000 locks each";
+constexpr std::string_view wait_many_shared = "the same if all of them wait for the new waiter";
+constexpr std::string_view fifth_ms = "a limit of 0.2 ms of processor time";
+constexpr std::string_view two_ms = "a limit of 2 ms of processor time";
+constexpr std::string_view queue_of_futexes = "a bare futex queue";
 
 constexpr std::string_view fill_mysql = "all rows of a level, made on MySQL";
 constexpr std::string_view fill_mariadb = "all rows of a level, made on MariaDB";
@@ -71,21 +99,24 @@ constexpr std::string_view mutexes = "bare striped std::shared_mutex";
 constexpr std::string_view rocks = "RocksDB TransactionDB, point locks";
 
 constexpr Case cases[] = {
-    {"pair", "berkeley", "ours", "berkeley", rate, at_least(4), spread, bdb},
-    {"pair", "striped", "ours", "striped", rate, at_least(0.3), spread, mutexes},
+    {"pair", "berkeley", "ours", "berkeley", rate, at_least(5), spread, bdb},
+    {"pair", "striped", "ours", "striped", rate, at_least(0.45), spread, mutexes},
     {"pair", "rocksdb", "ours", "rocksdb", rate, no_bar, spread, rocks},
     {"pair", "berkeley-stock", "ours", "stock", rate, no_bar, spread, bdb_stock},
+    {"instructions", "target", "target", "limit", instructions_run, at_most(1), of_a_pair, "a limit of 600"},
+    {"instructions", "shared", "shared", "limit", instructions_run, no_bar, of_a_shared_pair, "a limit of 600"},
+    {"instructions", "string", "string", "limit", instructions_run, no_bar, of_a_string_pair, "a limit of 600"},
     {"hot", "berkeley", "ours", "berkeley", rate, no_bar, hot_user, bdb},
     {"hot", "striped", "ours", "striped", rate, no_bar, hot_user, mutexes},
-    {"disjoint2", "berkeley", "ours", "berkeley", rate, at_least(6), apart, bdb},
+    {"disjoint2", "berkeley", "ours", "berkeley", rate, at_least(10), apart, bdb},
     {"disjoint2", "striped", "ours", "striped", rate, no_bar, apart, mutexes},
     {"disjoint2", "rocksdb", "ours", "rocksdb", rate, no_bar, apart, rocks},
     {"disjoint2", "berkeley-stock", "ours", "stock", rate, no_bar, apart, bdb_stock},
-    {"hot2", "berkeley", "ours", "berkeley", rate, at_least(8), hot_user_2, bdb},
-    {"hot2", "one-thread", "ours", "one-thread", rate, at_least(1.1), hot_user_2, "hierlock, 1 thread on that user"},
+    {"hot2", "berkeley", "ours", "berkeley", rate, at_least(10), hot_user_2, bdb},
+    {"hot2", "one-thread", "ours", "one-thread", rate, at_least(1.3), hot_user_2, "hierlock, 1 thread on that user"},
     {"hot2", "striped", "ours", "striped", rate, no_bar, hot_user_2, mutexes},
     {"hot2", "berkeley-stock", "ours", "stock", rate, no_bar, hot_user_2, bdb_stock},
-    {"million", "berkeley", "ours", "berkeley", rate, at_least(4), tree_held, bdb_held},
+    {"million", "berkeley", "ours", "berkeley", rate, at_least(5), tree_held, bdb_held},
     {"million", "same-users", "ours-there", "berkeley-there", rate, no_bar, tree_held_there, bdb_held},
     {"million", "bytes", "ours-bytes", "limit-bytes", bytes, at_most(1), tree_bytes, "a limit of 200 bytes"},
     {"million", "berkeley-bytes", "ours-bytes", "berkeley-bytes", bytes, no_bar, tree_bytes, bdb},
@@ -93,22 +124,40 @@ constexpr Case cases[] = {
     {"alone", "berkeley", "ours", "berkeley", rate, no_bar, alone_held, bdb_held},
     {"alone", "bytes", "ours-bytes", "limit-bytes", bytes, no_bar, alone_bytes, "the limit of million/bytes"},
     {"alone", "berkeley-bytes", "ours-bytes", "berkeley-bytes", bytes, no_bar, alone_bytes, bdb},
-    {"handover", "futex", "ours", "futex", time, at_most(2), hand_over, "bare futex ping-pong"},
+    {"handover", "futex", "ours", "futex", time, at_most(1.3), hand_over, "bare futex ping-pong"},
     {"handover", "berkeley", "ours", "berkeley", time, no_bar, hand_over, bdb},
     {"uuid", "berkeley", "ours", "berkeley", rate, no_bar, uuids, bdb},
     {"uuid", "striped", "ours", "striped", rate, no_bar, uuids, mutexes},
-    {"string", "prepared", "string", "prepared", rate, no_bar, "from a plain string", "hierlock, prepared target"},
+    {"string", "prepared", "string", "prepared", rate, at_least(0.85), "from a plain string",
+     "hierlock, prepared target"},
     {"named", "berkeley", "ours", "berkeley", rate, no_bar, "1 thread, 4,096 names", "Berkeley DB, one lock_get"},
     {"slots", "named", "slots", "named", rate, no_bar, "1 thread, 4,096 counted locks of 3", "hierlock, names"},
     {"contended", "berkeley", "ours", "berkeley", rate, no_bar, one_lock, bdb},
     {"contended", "striped", "ours", "striped", rate, no_bar, one_lock, "bare std::shared_mutex, which is not fair"},
-    {"shm", "memory", "ours", "memory", rate, no_bar, "shm:, 1 thread, 1,000 users", "hierlock, memory:"},
+    {"shm", "memory", "ours", "memory", rate, at_least(0.9), "shm:, 1 thread, 1,000 users", "hierlock, memory:"},
     {"shm", "berkeley", "ours", "berkeley", rate, no_bar, "shm:, 1 thread, 1,000 users", bdb_shared},
-    {"shm-disjoint2", "berkeley", "ours", "berkeley", rate, at_least(4), apart_processes, bdb_shared},
-    {"shm-hot2", "berkeley", "ours", "berkeley", rate, at_least(4), hot_user_processes, bdb_shared},
+    {"shm-disjoint2", "berkeley", "ours", "berkeley", rate, at_least(8), apart_processes, bdb_shared},
+    {"shm-hot2", "berkeley", "ours", "berkeley", rate, at_least(8), hot_user_processes, bdb_shared},
     {"shm-handover", "futex", "ours", "futex", time, at_most(2), hand_over_processes, "futex ping-pong of processes"},
     {"shm-handover", "berkeley", "ours", "berkeley", time, no_bar, hand_over_processes, bdb_shared},
-    {"exec", "flock", "ours", "flock", time, at_most(2), exec_true, "flock FILE true"},
+    {"exec", "flock", "ours", "flock", time, at_most(1.3), exec_true, "flock FILE true"},
+    {"waiting", "limit", "ours", "limit", cores, at_most(1), idle_waiters, "a limit of 0.2 of a core"},
+    {"waiting", "futex", "ours", "futex", cores, no_bar, idle_waiters, "as many in a futex, looking 10 times a second"},
+    {"drain", "exclusive", "exclusive", "limit", time, at_most(1), drain_x, second},
+    {"drain", "shared", "shared", "limit", time, at_most(1), drain_s, second},
+    {"drain", "slots", "slots", "limit", time, at_most(1), drain_slots, second},
+    {"drain", "shm-exclusive", "shm-exclusive", "limit", time, at_most(1), drain_shm_x, second},
+    {"drain", "shm-shared", "shm-shared", "limit", time, at_most(1), drain_shm_s, second},
+    {"drain", "shm-slots", "shm-slots", "limit", time, at_most(1), drain_shm_slots, second},
+    {"drain", "exclusive-futex", "exclusive", "futex-exclusive", time, no_bar, drain_x, queue_of_futexes},
+    {"drain", "shared-futex", "shared", "futex-shared", time, no_bar, drain_s, queue_of_futexes},
+    {"drain", "slots-futex", "slots", "futex-slots", time, no_bar, drain_slots, queue_of_futexes},
+    {"entangled", "one", "one", "limit", time, at_most(1), new_wait, fifth_ms},
+    {"entangled", "holder", "holder", "limit", time, at_most(1), wait_of_holder, fifth_ms},
+    {"entangled", "chain", "chain", "limit", time, at_most(1), wait_of_chain, fifth_ms},
+    {"entangled", "many-locks", "many-locks", "limit", time, at_most(1), wait_many, fifth_ms},
+    {"entangled", "many-shared", "many-shared", "limit-shared", time, no_bar, wait_many_shared, two_ms},
+    {"entangled", "futex", "one", "futex", time, no_bar, new_wait, queue_of_futexes},
     {"mysql", "by-row", "ours", "by-row", rate, at_least(3), on_mysql, by_row},
     {"mariadb", "by-row", "ours", "by-row", rate, at_least(3), on_mariadb, by_row},
     {"provision-mysql", "digits", "ours", "digits", time, at_most(1), fill_mysql, digits},
@@ -199,13 +248,12 @@ void pairs(Session& session, std::string_view group, const std::vector<std::vect
   Team<Berkeley> berkeley("Berkeley DB", keys), default_berkeley("Berkeley DB", keys, stock);
   Team<Striped> striped("striped", keys);
   Team<RocksDb> rocksdb("RocksDB", keys);
-  Crew<Ours::Worker> one;
-  one.push_back(std::make_unique<Ours::Worker>(*ours.store, all_keys));
+  Team<Ours> one("hierlock", {all_keys});
   const Window window = session.window();
   Window wall = window;
   wall.always_wall_clock = true;
   session.measure(group, {{"ours", [&] { return pairs_per_second(ours.crew, window); }},
-                          {"one-thread", [&] { return pairs_per_second(one, wall); }},
+                          {"one-thread", [&] { return pairs_per_second(one.crew, wall); }},
                           {"berkeley", [&] { return pairs_per_second(berkeley.crew, window); }},
                           {"stock", [&] { return pairs_per_second(default_berkeley.crew, window); }},
                           {"striped", [&] { return pairs_per_second(striped.crew, window); }},
@@ -495,6 +543,222 @@ void exec(Session& session) {
   session.measure("exec", {{"ours", [&] { return round.ours(); }}, {"flock", [&] { return round.peer(); }}});
 }
 
+// Processor time that processes use while they wait. Nobody gets anything meanwhile.
+void waiting(Session& session) {
+  constexpr std::size_t crowd_size = 400;
+  const ScratchFolder folder;
+  const std::string url = "shm://" + folder.file("table");
+  const auto take = [&url](const auto& about_to_wait, bool first) {
+    hierlock::Locker locker = hierlock::open(url);
+    if (!first) about_to_wait();
+    const hierlock::Lock lock = locker.acquire(hierlock::named("wanted"));
+    if (!first) throw std::runtime_error("waiting: a held name was given to two");
+    about_to_wait();
+    for (;;) pause();
+  };
+  session.preparing("waiting", "starting processes");
+  const ProcessCrowd holder(1, [&](const auto& about_to_wait) { take(about_to_wait, true); });
+  const ProcessCrowd ours(crowd_size, [&](const auto& about_to_wait) { take(about_to_wait, false); });
+  // A waiter that would never look could not notice that the holder died.
+  Shared<std::atomic<std::uint32_t>> word(0u);
+  const ProcessCrowd futex(crowd_size, [&](const auto& about_to_wait) {
+    about_to_wait();
+    while (word->load() == 0) futex_sleep(*word, 0, 100ms, FutexTurns::Between::processes);
+  });
+  const auto share = [&session](const ProcessCrowd& crowd) {
+    const double begin = crowd.processor_nanoseconds();
+    const Clock::time_point begin_time = Clock::now();
+    std::this_thread::sleep_for(session.quick() ? 300ms : 1000ms);
+    return (crowd.processor_nanoseconds() - begin) / nanoseconds(Clock::now() - begin_time);
+  };
+  session.measure(
+      "waiting",
+      {{"ours", [&] { return share(ours); }}, {"futex", [&] { return share(futex); }}, {"limit", [] { return 0.2; }}},
+      session.quick() ? 3 : 7);
+}
+
+// From a release until each of the waiting threads has had what was released, and has released it.
+void drain(Session& session) {
+  constexpr std::size_t crowd_size = 4'000, slot_count = 3;
+  constexpr auto longest = 5s;  // who waits longer has failed
+  const ScratchFolder folder;
+  std::optional<hierlock::Locker> memory = hierlock::open("memory:"), shm = hierlock::open("shm://" + folder.file("t"));
+  session.preparing("drain", "starting threads");
+  ThreadCrowd crowd(crowd_size);
+  const auto timed = [&](const auto& pair, const auto& release) {
+    std::atomic<std::size_t> failed{0};
+    crowd.start([&](std::size_t) {
+      if (!pair()) ++failed;
+    });
+    const Clock::time_point begin = Clock::now();
+    release();
+    crowd.finish();
+    const double took = nanoseconds(Clock::now() - begin);
+    return failed == 0 ? took : std::max(took, nanoseconds(longest));
+  };
+  const auto ours = [&](hierlock::Locker& locker, const hierlock::Target& wanted) {
+    const bool slots = wanted.space() == hierlock::Space::slots;
+    std::vector<hierlock::Owner> owners;
+    std::vector<hierlock::Lock> held;
+    for (std::size_t i = 0; i < (slots ? slot_count : 1); ++i) {
+      owners.push_back(locker.owner("holder"));
+      held.push_back(locker.acquire(slots ? wanted : hierlock::named("drained"), {.owner = &owners.back()}));
+    }
+    return timed([&] { return locker.try_acquire(wanted, longest).has_value(); }, [&] { held.clear(); });
+  };
+  const auto futex = [&](std::size_t all, std::size_t each) {
+    FutexQueue queue(all);
+    queue.acquire(all);
+    const auto pair = [&] {
+      if (!queue.acquire(each, longest)) return false;
+      queue.release(each);
+      return true;
+    };
+    return timed(pair, [&] { queue.release(all); });
+  };
+  const hierlock::Target exclusive = hierlock::named("drained"), shared = hierlock::shared(hierlock::named("drained")),
+                         slots = hierlock::slots("drained", slot_count);
+  session.measure("drain",
+                  {{"exclusive", [&] { return ours(*memory, exclusive); }},
+                   {"shared", [&] { return ours(*memory, shared); }},
+                   {"slots", [&] { return ours(*memory, slots); }},
+                   {"shm-exclusive", [&] { return ours(*shm, exclusive); }},
+                   {"shm-shared", [&] { return ours(*shm, shared); }},
+                   {"shm-slots", [&] { return ours(*shm, slots); }},
+                   {"futex-exclusive", [&] { return futex(1, 1); }},
+                   {"futex-shared", [&] { return futex(crowd_size, 1); }},
+                   {"futex-slots", [&] { return futex(slot_count, 1); }},
+                   {"limit", [] { return 1e9; }}},
+                  session.quick() ? 1 : 5);
+}
+
+// Threads that hold something and wait for something, until the object goes.
+class Standstill {
+ public:
+  struct Place {
+    std::vector<hierlock::Target> held;
+    hierlock::Target wanted;
+  };
+  // The calling thread holds `mine`, an owner that does not wait holds `hot`. Everybody waits for one of these, or for
+  // somebody who does.
+  Standstill(std::size_t size, const std::function<Place(std::size_t)>& place)
+      : held_(size),
+        other_(locker_.owner("other")),
+        hot_(locker_.acquire(hot(), {.owner = &other_})),
+        mine_(locker_.acquire(mine())),
+        crowd_(size) {
+    crowd_.start([&](std::size_t i) {
+      for (const hierlock::Target& target : place(i).held) held_[i].push_back(locker_.acquire(target));
+    });
+    crowd_.finish();
+    crowd_.start([this, place](std::size_t i) {
+      locker_.acquire(place(i).wanted).release();
+      held_[i].clear();
+    });
+  }
+  ~Standstill() {
+    hot_.release();
+    mine_.release();
+    crowd_.finish();
+  }
+  Standstill(const Standstill&) = delete;
+  Standstill& operator=(const Standstill&) = delete;
+
+  static hierlock::Target hot() { return hierlock::named("hot"); }
+  static hierlock::Target mine() { return hierlock::named("mine"); }
+
+  // Waits for `hot` exclusively, in vain.
+  void wait(std::chrono::nanoseconds longest) {
+    if (locker_.try_acquire(hot(), longest)) throw std::runtime_error("entangled: a held name was given to two");
+  }
+
+ private:
+  hierlock::Locker locker_ = hierlock::open("memory:");
+  std::vector<std::vector<hierlock::Lock>> held_;
+  hierlock::Owner other_;
+  hierlock::Lock hot_, mine_;
+  ThreadCrowd crowd_;
+};
+
+// What one more wait costs, in processor time of the thread that waits; the others are asleep.
+void entangled(Session& session) {
+  constexpr std::size_t crowd_size = 800, few = 20, locks = 10'000, accounts_each = 100;
+  const hierlock::Target hot = hierlock::shared(Standstill::hot()), mine = Standstill::mine();
+  using Place = Standstill::Place;
+  const auto link = [](std::size_t i) { return hierlock::named("link " + std::to_string(i)); };
+  const auto many = [](std::size_t i) {
+    std::vector<hierlock::Target> targets;
+    for (std::size_t n = 0; n < locks; ++n) {
+      targets.emplace_back("u" + std::to_string(i) + "/a" + std::to_string(n % accounts_each) + "/r" +
+                           std::to_string(n / accounts_each));
+    }
+    return targets;
+  };
+  const std::map<std::string, std::pair<std::size_t, std::function<Place(std::size_t)>>> scenes = {
+      {"one",
+       {crowd_size,
+        [&](std::size_t i) {
+          return i == 0 ? Place{{link(0)}, hot} : Place{{}, hot};
+        }}},
+      {"holder",
+       {crowd_size,
+        [&](std::size_t i) {
+          return i == 0 ? Place{{link(0)}, mine} : Place{{}, hot};
+        }}},
+      {"chain",
+       {crowd_size,
+        [&](std::size_t i) {
+          return Place{{link(i)}, i + 1 < crowd_size ? link(i + 1) : mine};
+        }}},
+      {"many-locks",
+       {few,
+        [&](std::size_t i) {
+          return Place{many(i), hot};
+        }}},
+      // The first waits for a user that the second holds by intention: who holds it is written at their locks only.
+      {"many-shared",
+       {few,
+        [&](std::size_t i) {
+          return Place{many(i), i == 0 ? hierlock::Target("u1") : mine};
+        }}},
+  };
+  const std::size_t samples = session.quick() ? 15 : 41;
+  const auto cost = [samples](const auto& wait) {
+    std::vector<double> times;
+    for (std::size_t n = 0; n < samples; ++n) {
+      const double begin = thread_nanoseconds();
+      wait(1ms);
+      times.push_back(thread_nanoseconds() - begin);
+    }
+    return summarize(times).median;
+  };
+  session.preparing("entangled", "starting threads");
+  std::vector<std::unique_ptr<Standstill>> standing;
+  Contenders contenders = {{"limit", [] { return 2e5; }}, {"limit-shared", [] { return 2e6; }}};
+  for (const auto& [name, scene] : scenes) {
+    if (!session.needs("entangled", name)) continue;
+    standing.push_back(std::make_unique<Standstill>(scene.first, scene.second));
+    contenders[name] = [&cost, &still = *standing.back()] {
+      return cost([&](std::chrono::nanoseconds longest) { still.wait(longest); });
+    };
+  }
+  FutexQueue queue(1);
+  queue.acquire(1);
+  ThreadCrowd crowd(crowd_size);
+  crowd.start([&](std::size_t) {
+    queue.acquire(1);
+    queue.release(1);
+  });
+  contenders["futex"] = [&] {
+    return cost([&](std::chrono::nanoseconds longest) {
+      if (queue.acquire(1, longest)) throw std::runtime_error("futex: self-check: a lock was given to two");
+    });
+  };
+  session.measure("entangled", contenders);
+  queue.release(1);
+  crowd.finish();
+}
+
 // The server that the environment names. Without one the group is skipped.
 const char* server_for(Session& session, std::string_view group, const char* variable) {
   const std::string why = why_no_mysql();
@@ -537,6 +801,33 @@ void database_pairs(Session& session, std::string_view group, const char* variab
                           {"by-row", [&] { return per_second(round.peer()); }}});
 }
 
+// Instructions of one pair, as callgrind counts them: what twice as many pairs run more. They do not depend on the
+// machine's speed, nor on what else it does.
+double instructions_of_a_pair(const std::string& valgrind, const std::string& form) {
+  constexpr std::size_t count = 10'000;
+  const auto total = [&](std::size_t pairs) {
+    const std::string text = Program({valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", pairs_path(),
+                                      std::to_string(pairs), form})
+                                 .errors();
+    constexpr std::string_view label = "Collected : ";
+    const std::size_t at = text.find(label);
+    if (at == text.npos) throw std::runtime_error("callgrind counted nothing: " + text);
+    return std::strtod(text.c_str() + at + label.size(), nullptr);
+  };
+  return (total(2 * count) - total(count)) / count;
+}
+
+void instructions(Session& session) {
+  const std::optional<std::string> valgrind = found_in_path("valgrind");
+  if (!valgrind) return session.skip("instructions", "there is no valgrind in PATH");
+  session.measure("instructions",
+                  {{"target", [&] { return instructions_of_a_pair(*valgrind, "target"); }},
+                   {"shared", [&] { return instructions_of_a_pair(*valgrind, "shared"); }},
+                   {"string", [&] { return instructions_of_a_pair(*valgrind, "string"); }},
+                   {"limit", [] { return 600.0; }}},
+                  1);
+}
+
 void mysql(Session& session) { database_pairs(session, "mysql", "HIERLOCK_TEST_MYSQL"); }
 void mariadb(Session& session) { database_pairs(session, "mariadb", "HIERLOCK_TEST_MARIADB"); }
 
@@ -563,6 +854,7 @@ std::span<const Case> all_cases() { return cases; }
 Outcome run(const std::vector<const Case*>& selected, const Effort& effort, const Progress& progress) {
   constexpr std::pair<std::string_view, void (*)(Session&)> groups[] = {
       {"pair", pair},
+      {"instructions", instructions},
       {"hot", hot},
       {"disjoint2", disjoint2},
       {"hot2", hot2},
@@ -579,6 +871,9 @@ Outcome run(const std::vector<const Case*>& selected, const Effort& effort, cons
       {"shm-hot2", shm_hot2},
       {"shm-handover", shm_handover},
       {"exec", exec},
+      {"waiting", waiting},
+      {"drain", drain},
+      {"entangled", entangled},
       {"mysql", mysql},
       {"mariadb", mariadb},
       {"provision-mysql", provision_mysql},

@@ -13,7 +13,7 @@
 
 namespace bench {
 
-enum class Unit { pairs_per_second, nanoseconds, bytes };
+enum class Unit { pairs_per_second, nanoseconds, bytes, cores, instructions };
 
 // A row of the table. Cases with the same group are measured together, in the same rounds.
 struct Case {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +23,8 @@ std::optional<std::string> tool_path() {
 #endif
   return std::nullopt;
 }
+
+std::string pairs_path() { return HIERLOCK_PAIRS; }
 
 std::optional<std::string> found_in_path(const std::string& name) {
   const char* const path = std::getenv("PATH");
@@ -65,6 +68,28 @@ double Program::time() const {
   const double taken = nanoseconds(Clock::now() - begin);
   if (code != 0) throw std::runtime_error(words_[0] + " ended with exit code " + std::to_string(code));
   return taken;
+}
+
+std::string Program::errors() const {
+  // A file without a name, so that nobody has to read along while it runs.
+  const int file = memfd_create("stderr", MFD_CLOEXEC);
+  if (file < 0) throw std::runtime_error(std::string("no memory for what a program says: ") + std::strerror(errno));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, file, STDERR_FILENO);
+  const int code = run(&actions);
+  posix_spawn_file_actions_destroy(&actions);
+  std::string text;
+  char part[4096];
+  off_t at = 0;
+  for (ssize_t size = 0; (size = pread(file, part, sizeof part, at)) > 0; at += size) {
+    text.append(part, static_cast<std::size_t>(size));
+  }
+  close(file);
+  if (code != 0) {
+    throw std::runtime_error(words_[0] + " ended with exit code " + std::to_string(code) + ": " + text);
+  }
+  return text;
 }
 
 FileLock::FileLock(const std::string& path) : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {

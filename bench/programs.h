@@ -12,6 +12,8 @@ namespace bench {
 
 // Where the hierlock tool of this build is; none if it is not built.
 std::optional<std::string> tool_path();
+// Where bench/instructions/pairs is.
+std::string pairs_path();
 // Where a program of PATH is; none if there is none.
 std::optional<std::string> found_in_path(const std::string& name);
 
@@ -26,6 +28,8 @@ class Program {
   int run_quietly() const;
   // The wall-clock time of a run, in nanoseconds. Throws if it fails.
   double time() const;
+  // What it says on stderr. Throws if it fails.
+  std::string errors() const;
 
  private:
   int run(const posix_spawn_file_actions_t* actions) const;

@@ -42,6 +42,10 @@ std::string with_unit(double value, Unit unit) {
       return digits(value) + " ns";
     case Unit::bytes:
       return digits(value) + " B";
+    case Unit::cores:
+      return digits(value) + " cores";
+    case Unit::instructions:
+      return digits(value) + " in.";
   }
   return "?";
 }
@@ -59,6 +63,10 @@ std::string_view json_unit(Unit unit) {
       return "ns";
     case Unit::bytes:
       return "bytes";
+    case Unit::cores:
+      return "cores";
+    case Unit::instructions:
+      return "instructions";
   }
   return "?";
 }
@@ -101,7 +109,7 @@ std::string table(const Report& report) {
     text += format("the machine was busy (load %.1f before the run): cases with two threads or processes suffer most\n",
                    report.load);
   }
-  text += "M/s, k/s: acquire-release pairs a second, of all threads or processes together\n";
+  text += "M/s, k/s: acquire-release pairs a second, of all threads or processes together; in.: instructions\n";
   switch (report.enforce) {
     case Enforce::full:
       break;

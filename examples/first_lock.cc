@@ -11,7 +11,7 @@ int main() {
   auto locker = hierlock::open("shm:");  // the processes of this user on this machine; memory: for this one alone
   {
     auto lock = locker.acquire("u1/a1/r1");  // user u1, account a1, resource r1: waits, or throws
-    ship("order 17", lock.fence());          // rises from lock to lock on a target: refuse what is lower
+    ship("order 17", lock.fence());          // each lock on a target has a higher one: refuse lower ones
   }                                          // released
 
   if (auto lock = locker.try_acquire("u1/a1/r1", 50ms)) ship("order 18", lock->fence());

@@ -82,7 +82,8 @@ class Locker {
 
   // An operator's forced release: takes away, from whoever has it and without asking, every lock that was asked for
   // with exactly this target. Their holders find them `lost`; the table's log says who did it and why. Returns how
-  // many. Throws unsupported where the store cannot do it.
+  // many. Throws unsupported where the store cannot do it, unavailable if a holder was stopped in the middle of an
+  // extend or a hand-over: its lock is free when it goes on, or not broken yet; the message tells.
   std::size_t break_locks(const Target& target, std::string_view reason);
 
   // For a parent that holds locks on behalf of a child: a file descriptor that keeps the locks of this Locker held as
@@ -95,6 +96,8 @@ class Locker {
   explicit Locker(spi::Core* core) noexcept : core_(core) {}
   spi::Core& core() const;
   spi::OwnerId owner_of(const AcquireOptions& options) const;
+  Lock acquire_unusual(const Target& target, const AcquireOptions& options);
+  Lock acquire_path_unusual(std::string_view path, const AcquireOptions& options);
   Lock acquire_path(std::string_view path, const AcquireOptions& options);
   std::optional<Lock> try_acquire_path(std::string_view path, std::chrono::nanoseconds timeout,
                                        AcquireOptions& options);
@@ -111,10 +114,12 @@ class Locker {
 //   memory:                 inside this process; each open() is a lock table of its own
 //       ?max_locks=N        (default 16,000,000)
 //   mysql://USER@HOST/DB    between machines, on MySQL and MariaDB: link hierlock::mysql and see mysql.h
-// max_locks counts locks on paths of three levels; deeper paths and ids of more than 70 bytes take more of it. When
-// there is no more room: `exhausted`. docs/shm.md says who shares a table and what can go wrong. Throws
-// invalid_argument for a malformed URL or an unknown option, unsupported for a store that is not there, incompatible,
-// denied, unavailable, exhausted or unsafe_topology for a file that cannot be used.
+// max_locks counts locks on paths of three levels; deeper paths and ids of more than 70 bytes take more of it. Nodes
+// that are shared (users and accounts above a lock, and what is locked with shared()) are counted apart: twice
+// max_locks, and at most 8,388,607 at once. When there is no more room: `exhausted`, which says what to do. docs/shm.md
+// says who shares a table and what can go wrong. Throws invalid_argument for a malformed URL or an unknown option,
+// unsupported for a store that is not there, incompatible, denied, unavailable, exhausted or unsafe_topology for a file
+// that cannot be used.
 Locker open(std::string_view url, OpenOptions options = {});
 
 }  // namespace hierlock

@@ -29,7 +29,7 @@ struct Snapshot {
     std::uint64_t owner = 0;   // the same number for everything one owner holds and waits for
     std::string owner_name;    // `thread 4711`, or what Locker::owner() was given
     std::int64_t process = 0;  // process id, in the process's own namespace
-    std::string command;       // of that process: its command line, cut short; empty where the store cannot know
+    std::string program;       // what that process runs, by its name without arguments; empty where not known
     std::string note;          // AcquireOptions::note
     Doing doing = Doing::runs;
     std::string host{};         // the machine it runs on, or that it came from; empty where all are of this one

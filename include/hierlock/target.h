@@ -14,6 +14,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -24,8 +25,51 @@
 namespace hierlock {
 
 namespace spi {
+
 struct Chain;
-}
+
+// Where a lock table of this process found a Target, so that it need not look it up again. A hint that its table can
+// prove: the place holds a generation, and the table compares it. Copies and assignments start without one.
+//
+// Any number of threads and tables may use one Target at once. Table numbers are never used twice, and a place of a
+// newer table replaces one of an older, never the reverse. So whoever finds its own number before and after it has read
+// the place has read a place that this table noted.
+class Place {
+ public:
+  Place() = default;
+  Place(const Place&) noexcept {}
+  Place(Place&& other) noexcept { other.forget(); }
+  Place& operator=(const Place&) noexcept {
+    forget();
+    return *this;
+  }
+  Place& operator=(Place&& other) noexcept {
+    forget();
+    other.forget();
+    return *this;
+  }
+
+  // 0 if this table has noted nothing.
+  std::uint64_t noted_by(std::uint64_t table) const noexcept {
+    if (table_.load(std::memory_order_acquire) != table) return 0;
+    const std::uint64_t place = place_.load(std::memory_order_acquire);
+    return table_.load(std::memory_order_relaxed) == table ? place : 0;
+  }
+  void note(std::uint64_t table, std::uint64_t place) noexcept {
+    std::uint64_t before = table_.load(std::memory_order_relaxed);
+    if (before > table || !table_.compare_exchange_strong(before, busy)) return;
+    place_.store(place, std::memory_order_release);
+    table_.store(table, std::memory_order_release);
+  }
+
+ private:
+  static constexpr std::uint64_t busy = ~std::uint64_t{0};  // being written
+  void forget() noexcept { table_.store(0, std::memory_order_relaxed); }
+
+  std::atomic<std::uint64_t> table_{0}, place_{0};
+};
+
+}  // namespace spi
 
 inline constexpr std::size_t max_depth = 8;
 inline constexpr std::size_t max_segment_bytes = 255;
@@ -84,6 +128,7 @@ class Target {
   friend struct spi::Chain;
   Target() = default;
 
+  mutable spi::Place place_;
   std::string key_;
   std::array<std::uint64_t, max_depth> hashes_{};
   std::array<std::uint16_t, max_depth> ends_{};

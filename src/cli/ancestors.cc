@@ -41,12 +41,12 @@ std::vector<std::int64_t> ancestors() {
   return out;
 }
 
-// A number means something in its pid namespace only, so the command line must be the same as well.
+// A number means something in its pid namespace only, so the program must be the same as well.
 bool is_one_of(const Snapshot::Party& who, const std::vector<std::int64_t>& processes) {
   if (std::find(processes.begin(), processes.end(), who.process) == processes.end()) return false;
-  std::string command = content(who.process, "cmdline");
-  std::replace(command.begin(), command.end(), '\0', ' ');
-  return !who.command.empty() && command.starts_with(who.command);
+  const std::string command = content(who.process, "cmdline");
+  const std::string path = command.substr(0, command.find('\0'));
+  return !who.program.empty() && path.substr(path.rfind('/') + 1).starts_with(who.program);
 }
 
 }  // namespace

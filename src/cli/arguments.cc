@@ -344,6 +344,11 @@ Target read_target(const std::string& text) {
   if (target.space() != Space::path) return target;
   constexpr std::string_view shared = "shared ";
   const std::string path = text.substr(target.is_shared() ? shared.size() : 0);
+  for (const std::string_view id : {".", ".."}) {
+    if (("/" + path + "/").find("/" + std::string(id) + "/") == std::string::npos) continue;
+    refuse("a target is no file, so " + plan::excerpt(path) + " has no place for \"" + std::string(id) +
+           "\"; write the ids from the root, as in u1/a1/r1, or --named for a name");
+  }
   std::string id = path;
   plan::escape_lookalike(id);
   if (id != path) refuse_lookalike(text, id);
@@ -487,6 +492,12 @@ ProvisionCommand read_provision(const Options& options, const StoreUrl& store) {
   return command;
 }
 
+// An empty one is most often a variable that somebody forgot to set: shm: would then exclude nobody on other machines.
+const char* given_url(const char* url) {
+  if (*url == '\0') refuse("HIERLOCK_URL is empty: name a store, or unset it to use shm: of this machine");
+  return url;
+}
+
 LabCommand read_lab(const Options& options, const char* url) {
   LabCommand command;
   const std::string action = options.words.empty() ? "" : options.words.front();
@@ -509,7 +520,7 @@ LabCommand read_lab(const Options& options, const char* url) {
   }
   if (permutes && command.files.size() != 1) refuse("lab permute: one file; write lab permute FILE");
   command.stores = options.stores;
-  if (command.stores.empty() && url != nullptr && *url != '\0') command.stores.emplace_back(url);
+  if (command.stores.empty() && url != nullptr) command.stores.emplace_back(given_url(url));
   if (permutes && command.stores.size() > 1) refuse("lab permute: more than one --on; run it once for each");
   command.report = options.report;
   command.junit = options.junit;
@@ -604,8 +615,8 @@ Command read_arguments(std::span<const char* const> arguments, const char* url) 
   StoreUrl store;
   if (options.app.count("--on") > 0) {
     store = {options.on, "--on"};
-  } else if (url != nullptr && *url != '\0') {
-    store = {url, "HIERLOCK_URL"};
+  } else if (url != nullptr) {
+    store = {given_url(url), "HIERLOCK_URL"};
   }
   check_store(store);
   if (wanted == "exec") return read_exec(options, store, command_line);

@@ -152,8 +152,20 @@ TEST(Arguments, exit_codes_are_those_a_process_can_have) {
 TEST(Arguments, the_option_wins_over_the_environment) {
   EXPECT_NO_THROW(read({"--on", "memory:", "explain", "u1"}, "nonsense"));
   EXPECT_THROW(read({"explain", "u1"}, "nonsense"), UsageError);
-  EXPECT_NO_THROW(read({"explain", "u1"}, ""));
   EXPECT_NO_THROW(read({"explain", "u1"}, "memory:?max_locks=1000"));
+}
+
+TEST(Arguments, an_empty_url_in_the_environment_is_refused_instead_of_locking_on_this_machine_only) {
+  const std::vector<std::vector<const char*>> commands{
+      {"explain", "u1"}, {"exec", "u1", "--", "true"}, {"status"}, {"doctor"}, {"lab", "run"}};
+  for (const auto& command : commands) {
+    EXPECT_THROW(read(command, ""), UsageError) << command.front();
+    std::vector<const char*> with_option = command;
+    with_option.insert(with_option.begin() + 1, {"--on", "memory:"});
+    if (std::string_view(command.front()) != "lab") {
+      EXPECT_NO_THROW(read(with_option, "")) << command.front();
+    }
+  }
 }
 
 TEST(Arguments, urls_of_stores_that_are_not_there_are_refused_without_their_password) {

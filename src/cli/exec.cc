@@ -36,11 +36,11 @@ constexpr std::chrono::seconds grace{5};
 
 std::string targets_text(const ExecCommand& command) { return spi::describe(spi::Plan(command.targets).steps()); }
 
-// What the holder is called in status: the command, since the tool itself is not what anybody looks for.
+// What the holder is called in status: the command's name, since the tool itself is not what anybody looks for. Its
+// arguments may hold passwords; --note tells more.
 std::string owner_name(const ExecCommand& command) {
-  std::string text;
-  for (const std::string& word : command.command) text += (text.empty() ? "" : " ") + word;
-  return text;
+  const std::string& path = command.command.front();
+  return path.substr(path.rfind('/') + 1);
 }
 
 bool is_conflict(ErrorKind kind) {
@@ -52,7 +52,7 @@ std::string own_parent_in_the_way(const ExecCommand& command, const Locker& lock
   if (std::getenv("HIERLOCK_FENCE") == nullptr) return {};  // not inside of any
   const std::optional<Snapshot::Party> who = ancestor_in_the_way(locker.snapshot(), command.targets);
   if (!who) return {};
-  return targets_text(command) + " is held by your own parent command, " + plan::excerpt(who->command) +
+  return targets_text(command) + " is held by your own parent command, " + plan::excerpt(who->owner_name) +
          ", and would wait for itself; name all targets in one exec";
 }
 

@@ -39,10 +39,8 @@ std::vector<std::string> details(const Snapshot::Party& who) {
   }
   if (who.doing == Snapshot::Doing::gone) out.push_back("state    gone; the command it ran keeps the lock");
   if (!who.host.empty()) out.push_back("host     " + showable(who.host));
-  if (!who.command.empty()) out.push_back("command  " + showable(who.command));
-  // `exec` calls its owner after the command, which is at the end of its own command line.
-  const bool said = who.command.ends_with(who.owner_name);
-  if (!who.owner_name.empty() && !said) out.push_back("owner    " + showable(who.owner_name));
+  if (!who.program.empty()) out.push_back("program  " + showable(who.program));
+  if (!who.owner_name.empty()) out.push_back("owner    " + showable(who.owner_name));
   // What a database calls it: KILL ends it.
   if (who.session != 0 && !who.owner_name.starts_with("session ")) {
     out.push_back("session  " + std::to_string(who.session));
@@ -73,7 +71,7 @@ void write_party(Json& json, const Snapshot::Party& who) {
       .text("state", state_name(who.doing))
       .text("host", showable(who.host))
       .text("session", std::to_string(who.session))
-      .text("command", showable(who.command))
+      .text("program", showable(who.program))
       .text("note", showable(who.note));
 }
 

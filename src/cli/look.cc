@@ -1,5 +1,8 @@
 #include "cli/look.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <hierlock/error.h>
 #include <hierlock/spi/url.h>
 
@@ -11,8 +14,11 @@ std::optional<Locker> open_to_look(const StoreUrl& url, std::string& why) {
   try {
     return open_store(url, {.create = false});
   } catch (const Error& error) {
-    // Other stores must be set up by somebody; this one is made by whoever comes first.
-    const bool makes_itself = spi::Url::parse(url.text).scheme == "shm";
+    // Other stores must be set up by somebody; these are made by whoever locks first.
+    const spi::Url parsed = spi::Url::parse(url.text);
+    const std::pair<std::string, std::string> lazy{"provision", "lazy"};
+    const bool makes_itself =
+        parsed.scheme == "shm" || std::find(parsed.options.begin(), parsed.options.end(), lazy) != parsed.options.end();
     if (error.kind() != ErrorKind::not_provisioned || !makes_itself) throw;
     why = error.what();
     return std::nullopt;

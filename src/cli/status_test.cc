@@ -13,8 +13,8 @@ namespace {
 using namespace std::chrono_literals;
 
 Snapshot example() {
-  const Snapshot::Party backup{7, "backup.sh --all", 4711, "hierlock exec u1/a1/r1 -- backup.sh --all", "nightly"};
-  const Snapshot::Party report{9, "report.sh", 4720, "hierlock exec u1 -- report.sh", ""};
+  const Snapshot::Party backup{7, "backup.sh", 4711, "hierlock", "nightly"};
+  const Snapshot::Party report{9, "report.sh", 4720, "hierlock", ""};
   const Snapshot::Party third{11, "third.sh", 4731, "", ""};
   Snapshot snapshot;
   snapshot.store = "shm:";
@@ -35,7 +35,8 @@ TEST(StatusText, tells_who_holds_and_who_waits_for_whom) {
 
 target          mode   pid    age                fence
 u1/a1/r1        X     4711  2m03s  1794784444996501134
-    command  hierlock exec u1/a1/r1 -- backup.sh --all
+    program  hierlock
+    owner    backup.sh
     note     nightly
 slots "import"  X     4731  250ms  1794784444996501200
     owner    third.sh
@@ -45,7 +46,8 @@ slots "import"  X     4731  250ms  1794784444996501200
 target  mode   pid  age  waits for
 u1      X     4720  12s  pid 4711
     wants    u1, u7
-    command  hierlock exec u1 -- report.sh
+    program  hierlock
+    owner    report.sh
 u1      X     4731   2s  pid 4711, pid 4720
     owner    third.sh
 )");
@@ -306,7 +308,7 @@ TEST(StatusDot, draws_an_edge_from_each_waiter_to_whom_it_waits_for) {
   rankdir=LR;
   node [shape=box];
   "9" [label="say \"hi\\n\"\npid 4720"];
-  "7" [label="backup.sh --all\npid 4711"];
+  "7" [label="backup.sh\npid 4711"];
   "11" [label="third.sh\npid 4731"];
   "9" -> "7" [label="u1"];
   "11" -> "7" [label="u1"];
@@ -335,12 +337,12 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
       "age_ms": 123000,
       "row": null,
       "owner": "7",
-      "owner_name": "backup.sh --all",
+      "owner_name": "backup.sh",
       "pid": 4711,
       "state": "runs",
       "host": "",
       "session": "0",
-      "command": "hierlock exec u1/a1/r1 -- backup.sh --all",
+      "program": "hierlock",
       "note": "nightly"
     }
   ],
@@ -358,7 +360,7 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
       "state": "runs",
       "host": "",
       "session": "0",
-      "command": "hierlock exec u1 -- report.sh",
+      "program": "hierlock",
       "note": "",
       "blocked_by": [
         "7"

@@ -24,23 +24,23 @@ class Cell {
   static_assert(std::is_trivially_copyable_v<T> && std::atomic<T>::is_always_lock_free);
 
  public:
-  T relaxed() const noexcept { return value_.load(std::memory_order_relaxed); }
-  T acquire() const noexcept { return value_.load(std::memory_order_acquire); }
-  T ordered() const noexcept { return value_.load(std::memory_order_seq_cst); }
+  [[gnu::always_inline]] T relaxed() const noexcept { return value_.load(std::memory_order_relaxed); }
+  [[gnu::always_inline]] T acquire() const noexcept { return value_.load(std::memory_order_acquire); }
+  [[gnu::always_inline]] T ordered() const noexcept { return value_.load(std::memory_order_seq_cst); }
 
-  void set(T value) noexcept {
+  [[gnu::always_inline]] void set(T value) noexcept {
     on_shared_store();
     value_.store(value, std::memory_order_release);
   }
-  bool cas(T& expected, T desired) noexcept {
+  [[gnu::always_inline]] bool cas(T& expected, T desired) noexcept {
     on_shared_store();
     return value_.compare_exchange_strong(expected, desired, std::memory_order_seq_cst);
   }
-  T add(T amount) noexcept {
+  [[gnu::always_inline]] T add(T amount) noexcept {
     on_shared_store();
     return value_.fetch_add(amount, std::memory_order_seq_cst);
   }
-  T subtract(T amount) noexcept {
+  [[gnu::always_inline]] T subtract(T amount) noexcept {
     on_shared_store();
     return value_.fetch_sub(amount, std::memory_order_seq_cst);
   }
@@ -64,13 +64,23 @@ class Cell {
   std::atomic<T> value_;
 };
 
-// After a locked instruction (cas, add, exchange, …): nothing below is done before what is above is seen by everybody.
-// On x86 the locked instruction has done it already.
+// Nothing below is done before what is above is seen by everybody. (The thread sanitizer knows no fences, but locked
+// instructions.)
+inline void full_fence() noexcept {
+#if defined(__SANITIZE_THREAD__)
+  static constinit std::atomic<int> anything{0};
+  anything.fetch_add(1, std::memory_order_seq_cst);
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+// The same after a locked instruction (cas, add, exchange, …). On x86 that instruction has done it already.
 inline void barrier_after_locked() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   std::atomic_signal_fence(std::memory_order_seq_cst);
 #else
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  full_fence();
 #endif
 }
 

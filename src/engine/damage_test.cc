@@ -70,6 +70,7 @@ class Damage : public testing::Test {
     options_.capacity = Capacity::for_locks(50, 4);
     options_.capacity.waiters_per_stripe = 64;
     options_.capacity.idle_nodes = 20;
+    options_.capacity.idle_pages = 2;
     unlink(options_.path.c_str());
   }
   void TearDown() override { unlink(options_.path.c_str()); }
@@ -124,11 +125,11 @@ class Damage : public testing::Test {
     });
     if (now_and_then(8)) attempt([&] { engine.break_locks(spi::Plan(Target(some)), "why not"); });
     if (now_and_then(8)) {
-      const Table::Copy copy = engine.table().copy();
-      for (const auto& waiter : copy.waiters) engine.table().blockers(copy, waiter);
-      engine.table().read_log();
+      const Look::Copy copy = engine.table().look().copy();
+      for (const auto& waiter : copy.waiters) engine.table().look().blockers(copy, waiter);
+      engine.table().log().read_log();
     }
-    engine.table().recover();
+    engine.table().recovery().recover();
     for (const spi::Grant& grant : held) engine.release(grant);
   }
 
@@ -210,7 +211,7 @@ TEST_F(Damage, of_a_table_in_use_is_survived) {
     } catch (const Error&) {
     }
   });
-  while (other.table().copy().waiters.empty()) std::this_thread::yield();
+  while (other.table().look().copy().waiters.empty()) std::this_thread::yield();
   {
     Mapping file(options_.path);
     Watchdog watchdog;
@@ -224,7 +225,7 @@ TEST_F(Damage, of_a_table_in_use_is_survived) {
           watchdog.did(++flip);
           use(engine, random);
         }
-        if (flip % (50 * flips_each) == 0) engine.table().check();
+        if (flip % (50 * flips_each) == 0) engine.table().look().check();
       } catch (const Error&) {
         ++refused;
         ++flip;
@@ -278,7 +279,7 @@ TEST_F(Damage, of_a_file_cut_short_means_lost_and_no_signal) {
     }
     EXPECT_FALSE(engine.held(*held));
     engine.release(*held);
-    engine.table().copy();
+    engine.table().look().copy();
   }
 }
 

@@ -18,6 +18,8 @@
 
 namespace hierlock::engine {
 
+class Scout;
+
 class Engine {
  public:
   Engine(const Capacity& capacity, Owners owners);    // in private memory
@@ -29,6 +31,7 @@ class Engine {
   // As spi::Backend says.
   std::optional<spi::Grant> acquire(const spi::Request& request);
   spi::Grant at_once(const spi::Chain& chain) noexcept;
+  spi::Grant at_once_again(std::string_view path) noexcept;
   // With `confirm`: when all of the addition is held here, that is asked, and may take its time. False, or an
   // exception: the grant is as it was.
   std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request,
@@ -39,31 +42,40 @@ class Engine {
   // Asks whether the table is still there, too.
   bool surely_held(const spi::Grant& grant) noexcept;
   std::size_t break_locks(const spi::Plan& plan, std::string_view reason);
-  int lifeline() noexcept { return table_.lifeline(); }
+  int lifeline() noexcept { return table_.mapping().lifeline(); }
   spi::OwnerId make_owner(std::string_view name);
   void drop_owner(spi::OwnerId owner) noexcept;
   std::string owner_name(spi::OwnerId owner);
   std::array<std::uint64_t, 3> grants() const;
-  // No handle is left that will be released. The table cannot be asked: it may have been taken away.
+  // No handle is left that will be released, and no release is still under way. The table cannot be asked: it may have
+  // been taken away.
   bool no_handles() const;
+  // Leaves a table in a file for good: gives up the slot, the descriptor and the mapping. Requires no_handles(), and
+  // that nobody acquires any more. Threads that used the engine may live on.
+  void leave_table() noexcept;
 
   const Table& table() const noexcept { return table_; }
   Table& table() noexcept { return table_; }
 
  private:
   // What a thread has of this engine. Only its thread touches it; the counters are read by others.
-  struct Context {
+  // Two lines, like a lane: a thread writes here at every lock.
+  struct alignas(2 * line) Context {
     std::uint32_t lane = 0;
     Index owner = none;              // per_thread
-    Index free_record = none;        // records of `owner` that this thread released: a stack
+    Index free_record = none;        // free records of `owner`: a stack
+    std::uint32_t free_records = 0;  // how many, and
+    std::uint32_t too_many = 0;      // with how many some go back to the process
     std::vector<Index> idle_owners;  // per_handle: owners with nothing held
     std::array<std::atomic<std::uint64_t>, 3> grants{};
     std::atomic<std::int64_t> handles{0};  // taken and not released by this thread; below zero if others' were
   };
-  friend class Threads;
+  class OfThread;  // what a thread keeps of this engine
+  friend class Engines;
 
   Context& context();
   Context* known_context() const noexcept;
+  Context* find_context() const noexcept;
   Context& enter_thread();
   void leave_thread(Context& context) noexcept;
 
@@ -72,16 +84,23 @@ class Engine {
     bool crowd;
   };
   Party party(Context& context, spi::OwnerId owner);
-  void put_back(Index record) noexcept;
-  void give_back(const spi::Grant& grant, std::uint32_t lane) noexcept;
+  [[gnu::always_inline]] void put_back(Context* context, Index record) noexcept;
+  [[gnu::always_inline]] spi::Grant take_at_once(const Nodes::Found& found, Space space, Mode mode) noexcept;
+  void release_unusual(const spi::Grant& grant) noexcept;
+  void shed_records(Context& context) noexcept;
+  RecordState state_of(const spi::Grant& grant) const noexcept;
+  RecordState state_of(const Attempt& attempt) const noexcept;
+  void return_to(Index owner, Context* context, Index record) noexcept;
   std::optional<spi::Grant> run(Context& context, Attempt& attempt, const spi::Request& request,
                                 const std::function<bool()>* confirm = nullptr);
-  Progress advance(Attempt& attempt, bool queue);
+  Progress advance(Attempt& attempt, const spi::Request& request);
   Progress wait(Attempt& attempt, const spi::Request& request);
   void give_up(Attempt& attempt) noexcept;
   void count_handle(Context* context, int change) noexcept;
+  static void count_grant(Context& context, Space space) noexcept;
   spi::Grant granted(Context& context, Space space, Index record, std::int64_t fence) noexcept;
   Error failure(const Attempt& attempt, Progress progress) const;
+  Error full(const std::string& consequence) const;
   void check_table();
   Error lost_table() const;
 
@@ -89,7 +108,12 @@ class Engine {
   const Owners owners_;
   Table table_;
 
-  std::atomic<int> watchmen_{0};  // waiting threads that look for dead processes more often than the others
+  friend class Scout;
+  std::mutex scouts_mutex_;      // guards what follows
+  Scout* last_scout_ = nullptr;  // the waiting threads of this process, and
+  Scout* scout_ = nullptr;       // the one of them that looks for the dead
+
+  bool left_ = false;  // leave_table() was called; guarded by threads::mutex()
 
   mutable std::mutex threads_;  // guards what follows
   std::vector<std::unique_ptr<Context>> contexts_;

@@ -59,6 +59,12 @@ Page page_of(const Description& description) {
   return page;
 }
 
+std::string octal(mode_t mode) {
+  std::array<char, 8> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), mode & 0777, 8).ptr;
+  return "0" + std::string(text.data(), end);
+}
+
 std::string quoted(const std::string& path) { return "\"" + path + "\""; }
 
 [[noreturn]] void refuse(ErrorKind kind, const std::string& message, int code = 0) { throw Error(kind, message, code); }
@@ -181,7 +187,16 @@ bool TableFile::open_existing() {
     check_kind();
     read_description();
     check_rights();
-    if (!replace_after_restart()) return true;
+    if (!outlived()) return true;
+    const bool only_looks = !options_.who_creates.empty();
+    if (only_looks ? Processes::use_by_others(file_) == Processes::Use::used : !shut()) {
+      if (description_.format == Description::the_format) return true;  // a container was given a boot id of its own
+      refuse_format();
+    }
+    if (only_looks) return false;
+    if (still_there() && unlink(options_.path.c_str()) != 0) {
+      refuse_system("cannot replace the unused lock table", options_.path, errno);
+    }
   }
 }
 
@@ -211,8 +226,9 @@ void TableFile::check_rights() const {
                                   "open it with ?mode=0660; otherwise use a name of your own, shm:NAME");
   }
   if ((status.st_mode & 0077 & ~options_.mode) != 0) {
-    refuse(ErrorKind::denied,
-           name + " can be opened by others than was asked for: chmod it, or open it with ?mode=0660");
+    refuse(ErrorKind::denied, name +
+                                  " can be opened by more users than was asked for: chmod it, or open it with ?mode=" +
+                                  octal(status.st_mode));
   }
 }
 
@@ -230,12 +246,7 @@ void TableFile::read_description() {
     refuse(ErrorKind::incompatible,
            name + " is not a lock table, and was left as it is: name one, or a file that is not there yet");
   }
-  if (description_.format != Description::the_format) {
-    refuse(ErrorKind::incompatible, name + " has format " + std::to_string(description_.format) +
-                                        ", this hierlock knows format " + std::to_string(Description::the_format) +
-                                        ": processes of both cannot share a table. Give one of them another name "
-                                        "(shm:NAME), or stop the old ones and remove the file");
-  }
+  // Every format keeps the magic, its number, the file's size and the checksum where they are.
   std::uint64_t sum = 0;
   std::memcpy(&sum, page.data() + page.size() - 8, 8);
   struct stat status {};
@@ -245,26 +256,34 @@ void TableFile::read_description() {
   }
 }
 
-// A file that outlived the machine's last stop: its pages may be of different moments, and nobody it tells of is alive.
-// True if it was taken away.
-bool TableFile::replace_after_restart() {
+void TableFile::refuse_format() const {
+  refuse(ErrorKind::incompatible, quoted(options_.path) + " has format " + std::to_string(description_.format) +
+                                      ", this hierlock knows format " + std::to_string(Description::the_format) +
+                                      ", and a process uses the table. Processes of both cannot share one: stop the "
+                                      "old ones, or give the new ones another name (shm:NAME)");
+}
+
+// Of another format, or from before the machine's last stop: its pages may then be of different moments, and nobody it
+// tells of is alive.
+bool TableFile::outlived() const {
+  if (description_.format != Description::the_format) return true;
   const auto now = boot_id();
   const auto known = [](const std::uint64_t* id) { return (id[0] | id[1]) != 0; };
   if (!known(now.data()) || !known(description_.boot)) return false;
-  if (description_.boot[0] == now[0] && description_.boot[1] == now[1]) return false;
-  // Nobody uses it from here on: who has opened it and comes too late finds it gone, and opens the next (Table::enter).
-  for (int tries = 0; !Processes::shut(file_); ++tries) {
-    if (!Processes::is_shut(file_)) return false;  // somebody lives: a container was given a boot id of its own
-    if (tries == 200) {
-      refuse(ErrorKind::unavailable, "somebody else is replacing " + quoted(options_.path) +
-                                         " after a restart, and does not come to an end: try again");
-    }
-    usleep(10'000);
+  return description_.boot[0] != now[0] || description_.boot[1] != now[1];
+}
+
+// From here on nobody begins to use the file: who has opened it and comes too late finds it gone, and opens the next
+// (Mapping::enter). False if somebody uses it.
+bool TableFile::shut() const {
+  for (int tries = 0; tries < 200; ++tries) {
+    if (Processes::shut(file_)) return true;
+    const Processes::Use use = Processes::use_by_others(file_);
+    if (use == Processes::Use::used) return false;
+    if (use == Processes::Use::shut) usleep(10'000);
   }
-  if (still_there() && unlink(options_.path.c_str()) != 0) {
-    refuse_system("cannot replace the lock table from before the restart,", options_.path, errno);
-  }
-  return true;
+  refuse(ErrorKind::unavailable,
+         "somebody else is replacing " + quoted(options_.path) + ", and does not come to an end: try again");
 }
 
 void TableFile::create(std::uint64_t bytes) {

@@ -23,7 +23,7 @@ struct FileOptions {
 // checksum can vouch for it.
 struct Description {
   static constexpr std::uint64_t the_magic = 0x6b636f6c72656968;  // "hierlock" in the order of bytes of this machine
-  static constexpr std::uint32_t the_format = 1;
+  static constexpr std::uint32_t the_format = 5;
   static constexpr std::size_t bytes = 4096;
 
   std::uint64_t magic = the_magic;
@@ -44,8 +44,9 @@ class TableFile {
   TableFile(const TableFile&) = delete;
   TableFile& operator=(const TableFile&) = delete;
 
-  // Opens the file if there is one: true, and description() says what it is. False if there is none. Throws Error for
-  // one that cannot be used, and leaves it as it is.
+  // Opens the file if there is one: true, and description() says what it is. False if there is none. A table of another
+  // format, or from before a restart, is replaced if nobody uses it. Throws Error for a file that cannot be used, and
+  // leaves it as it is.
   bool open_existing();
   // A new file without a name, with everything but its contents.
   void create(std::uint64_t bytes);
@@ -60,12 +61,16 @@ class TableFile {
   bool still_there() const noexcept;
   // In a forked child: the parent's lock must not live on in the child.
   void close_in_child() noexcept;
+  // Nobody asks for the file any more.
+  void close_for_good() noexcept { close_file(); }
 
  private:
   void check_kind() const;
   void check_rights() const;
   void read_description();
-  bool replace_after_restart();
+  [[noreturn]] void refuse_format() const;
+  bool outlived() const;
+  bool shut() const;
   void close_file() noexcept;
   std::string folder() const;
 

@@ -1,10 +1,10 @@
-// Finding a node, inline: it is on the path of every acquire, once per level. See index.cc.
+// Finding a node by its key and its parent. See nodes.h.
 #pragma once
 
 #include <cstring>
 #include <string_view>
 
-#include "engine/table.h"
+#include "engine/nodes.h"
 
 namespace hierlock::engine {
 
@@ -29,28 +29,20 @@ inline std::uint64_t text_word(std::string_view text, std::size_t index) noexcep
   return bytes >> (32 - 8 * size);
 }
 
-inline bool Table::matches(const Node& node, const Key& key, Index parent) const noexcept {
-  return node.hash.relaxed() == key.hash && node.parent.relaxed() == parent &&
-         node.meta.relaxed() == make_meta(key.segment.size(), key.level, key.space) &&
-         node.text[0].relaxed() == text_word(key.segment, 0) &&
-         (key.segment.size() <= 8 || node.text[1].relaxed() == text_word(key.segment, 1)) &&
+inline bool Nodes::matches(const Node& node, const Key& key, Index parent) const noexcept {
+  return node.hash.acquire() == key.hash && node.parent.acquire() == parent &&
+         node.meta.acquire() == make_meta(key.segment.size(), key.level, key.space) &&
+         node.text[0].acquire() == text_word(key.segment, 0) &&
+         (key.segment.size() <= 8 || node.text[1].acquire() == text_word(key.segment, 1)) &&
          (key.segment.size() <= inline_text || rest_matches(node, key.segment));
 }
 
-inline Table::IndexView Table::index_now() const noexcept {
+inline Nodes::IndexView Nodes::index_now() const noexcept {
   const std::uint32_t log2 = index_log2();
   return {index_of(log2), (std::size_t{1} << log2) - 1, 64 - log2};
 }
 
-// Has the nodes of a path brought near all at once, before they are looked at one after the other.
-inline void Table::expect(const IndexView& index, const spi::Chain& chain) const noexcept {
-  for (std::size_t level = 0; level < chain.depth; ++level) {
-    const std::uint64_t entry = index.entries[(chain.hashes[level] * index_multiplier_) >> index.shift].relaxed();
-    __builtin_prefetch(&node_at(static_cast<Index>(entry)));
-  }
-}
-
-inline Index Table::find(const IndexView& index, const Key& key, Index parent, std::uint64_t& word) const noexcept {
+inline Index Nodes::find(const IndexView& index, const Key& key, Index parent, std::uint64_t& word) const noexcept {
   std::size_t place = (key.hash * index_multiplier_) >> index.shift;
   for (std::size_t probes = 0; probes <= index.mask; ++probes, place = (place + 1) & index.mask) {
     const std::uint64_t entry = index.entries[place].acquire();

@@ -28,7 +28,7 @@ class Latch {
 
   Latching lock(Processes& processes, std::int64_t patience = for_ever) noexcept;
   void unlock(const Processes& processes) noexcept;
-  bool names(std::uint32_t process) const noexcept { return word_.ordered() >> 1 == process; }
+  std::uint32_t process() const noexcept { return word_.ordered() >> 1; }
 
  private:
   Latching lock_slowly(Processes& processes, std::int64_t patience) noexcept;

@@ -5,13 +5,15 @@
 //   records    one per lock (handle), belonging to an owner; says which nodes it holds and how
 //   owners     who holds and waits
 //   processes  who shares the table (processes.h)
-//   tallies    per lane (roughly: per thread) and shared node: how many records of that lane hold it in IS, IX, S
+//   tallies    per lane (roughly: per thread) and shared node: how many records of that lane hold it in IS, IX, S. A
+//              node has a number while it is shared, and a lane has memory only for the numbers that it counts in
 //   stripes    a latch, and the waiters of the nodes that fall into the stripe
 //   blocks     notes, names, and the steps of locks on many targets
 //   texts      what a node has no room for of a long segment
 //
-// Whose an entry is. Records, owners and blocks belong to processes, 64 at a time: one word per chunk names the
-// process, and inside its chunks a process keeps its own accounts, in private memory. Lanes belong to processes, too.
+// Whose an entry is. Records, owners and blocks belong to processes, 8 at a time: one word per chunk names the
+// process, and inside its chunks a process keeps its own accounts, in private memory (own_pool.h). A chunk goes back to
+// the table when none of its entries is used. Lanes belong to processes, too.
 // So what a dead process leaves behind is found by these words alone. Nodes, texts and the numbers of tallies belong to
 // the table and are given out under index_latch; what of them is in use follows from the nodes.
 //
@@ -57,23 +59,49 @@ inline constexpr unsigned generation_shift = 32;
 constexpr std::uint32_t generation(std::uint64_t w) { return static_cast<std::uint32_t>(w >> generation_shift); }
 }  // namespace word
 
-// How many records hold a node in IS, IX and S, as far as one lane has counted. A lane adds what its thread takes and
-// subtracts what its thread gives back, also of locks that other threads took: so a single lane's numbers may be below
-// zero, and only the sum over all lanes means something. The sum has room for all records there can be.
+// How many records hold a node in IS, IX and S, or one of its slots, as far as one lane has counted. A lane adds what
+// its thread takes and subtracts what its thread gives back, also of locks that other threads took: so a single lane's
+// numbers may be below zero, and only the sum over all lanes means something. The sum has room for all records there
+// can be.
 //
 // Each lane but the common one has one thread that writes to it, which therefore needs no locked instruction to count.
 struct Tally {
   Cell<std::uint64_t> intents;  // IX (32) | IS (32)
-  Cell<std::uint64_t> shared;
+  Cell<std::uint64_t> shared;   // slots (32) | S (32)
 
   Cell<std::uint64_t>& of(Mode mode) noexcept { return mode == Mode::S ? shared : intents; }
   static constexpr std::uint64_t unit(Mode mode) noexcept { return mode == Mode::IX ? std::uint64_t{1} << 32 : 1; }
+  // A slot is counted apart from S. A late sharer counts for a moment under a number that is another node's by then
+  // (see "Numbers" in docs/engine.md). There it may keep somebody waiting for a moment, but it must not look like a
+  // slot.
+  static constexpr std::uint64_t slot = std::uint64_t{1} << 32;
 };
 
-struct alignas(line) Lane {
+// Two lines, because a processor fetches two: a thread writes to its lane at every lock.
+struct alignas(2 * line) Lane {
   Cell<std::int64_t> last_fence;  // the highest that was minted in this lane, whoever had it; never goes down
   Cell<ProcessRef> process;       // whose lane it is; 0: nobody's, and all its tallies are zero
+  Cell<Index> arena;              // where it last got a number; guarded by index_latch
+  Cell<Index> page_hand;          // the arena whose page is looked at next, to be given back; its own thread's
 };
+
+// The numbers under which lanes count come in arenas of 256. A lane that counts under a number has a page for the whole
+// arena: 4 KiB, at a place of its own that no other lane or arena ever gets. One byte for each lane and arena says
+// whether the page is there.
+inline constexpr Index arena_size = 256;
+inline constexpr std::size_t tally_page = arena_size * sizeof(Tally);
+enum class PageState : std::uint8_t {
+  absent,  // nobody touches it: it may have no memory
+  spare,   // has memory, and counts nothing: left by a process that is gone, for the lane's next user
+  used,    // its lane counts in it, and the common lane of the same process has one, too
+};
+
+struct alignas(line) Arena {
+  Cell<Index> node[arena_size];  // which node has the number; none: the number is free
+  Cell<std::uint32_t> used;      // how many are not free
+  Cell<std::uint32_t> hint;      // where to look for a free one
+};
+inline constexpr Index nobodys_node = ~Index{0};  // "has" number 0, which is never given to a node
 
 // What a node is, beside its text: length (16) | level (8) | space (8).
 constexpr std::uint32_t make_meta(std::size_t length, unsigned level, Space space) {
@@ -94,53 +122,86 @@ struct alignas(line) Node {
   Cell<std::uint64_t> text[inline_text / 8];  // the segment's first bytes, padded with zeros
   Cell<Index> parent;                         // while free: the next free node
   Cell<std::uint32_t> meta;
-  Cell<Index> tally;             // where the lanes count this node; given before it is first shared, kept for good
-  Cell<Index> more;              // texts with the rest of a long segment
-  Cell<std::uint32_t> children;  // nodes below it: it is not reused before they are
-  Cell<std::uint32_t> slots;     // capacity of a slots node, as its present holders and waiters understand it
+  Cell<Index> tally;  // the number under which the lanes count this node; given before it is shared
+  Cell<Index> more;   // texts with the rest of a long segment
+  // Nodes below it: it is not reused before they are. A slots node has none: there it is the capacity, as its present
+  // holders and waiters understand it (Node::slots).
+  Cell<std::uint32_t> children;
+  Cell<Index> queue;  // the first waiter; guarded by the stripe's latch
+
+  Cell<std::uint32_t>& slots() noexcept { return children; }
+  const Cell<std::uint32_t>& slots() const noexcept { return children; }
 };
 static_assert(sizeof(Node) == line);
 
 enum class RecordState : std::uint32_t {
   free,
-  taking,
+  taking,  // being acquired, handed over or released
   held,
-  broken,  // taken away by an operator: only the intentions on ancestors are left, until its owner lets go
+  changing,  // held, and being extended
+  doomed,    // the same, but an operator has taken it away: its owner ends the extend, and then it is broken
+  broken,    // taken away by an operator: only the intentions on ancestors count, until its owner releases it
 };
 
-// A record's word: generation (32) | state (32). A handle carries the generation, so a stale handle is noticed.
+// A record's word: generation (32) | changes (28) | state (4). A handle carries the generation, so a stale handle is
+// noticed. Every extend and every hand-over adds one to `changes` when it begins, and it stays added if they fail: as
+// long as the word is the same, the record holds the same.
+inline constexpr unsigned record_state_bits = 4;
+inline constexpr std::uint64_t one_change = std::uint64_t{1} << record_state_bits;
 constexpr std::uint64_t record_word(std::uint32_t generation, RecordState state) {
   return std::uint64_t{generation} << 32 | static_cast<std::uint32_t>(state);
 }
-constexpr RecordState record_state(std::uint64_t w) { return static_cast<RecordState>(w & 0xFFFFFFFF); }
+constexpr RecordState record_state(std::uint64_t w) { return static_cast<RecordState>(w & (one_change - 1)); }
+constexpr bool extended(RecordState state) { return state == RecordState::changing || state == RecordState::doomed; }
 constexpr std::uint32_t record_generation(std::uint64_t w) { return static_cast<std::uint32_t>(w >> 32); }
+// The same lock in another state.
+constexpr std::uint64_t with_state(std::uint64_t w, RecordState state) {
+  return (w & ~(one_change - 1)) | static_cast<std::uint32_t>(state);
+}
+// The same lock, about to change what it holds.
+constexpr std::uint64_t with_change(std::uint64_t w, RecordState state) {
+  constexpr std::uint64_t low = 0xFFFFFFFF;
+  return (w & ~low) | ((with_state(w, state) + one_change) & low);
+}
+constexpr bool same_lock(std::uint64_t a, std::uint64_t b) { return record_generation(a) == record_generation(b); }
 
-// A lock on one path names only the deepest node it holds: the ancestors follow from the node. A lock on several
-// targets lists its steps in blocks, newest first.
+// A lock on one path names only the deepest node it holds and that node's parent: the other ancestors follow from the
+// parent. Once the lock is broken the deepest node may be reused for another key, its parent not, because the lock's
+// intention is still counted there. A lock on several targets lists its steps in blocks, newest first.
 struct alignas(line) Record {
   Cell<std::uint64_t> word;
   Cell<std::int64_t> fence;
   Cell<std::int64_t> since;  // coarse_time() when it was granted
   Cell<Index> owner;
-  Cell<Index> next_of_owner;  // all records of an owner, pushed once and never unlinked: safe to walk at any time
+  Cell<Index> next_of_owner;  // all records of an owner; see "the records of an owner" in records.cc
   Cell<Index> next_free;
-  Cell<Index> want;                     // the node being taken: written before its word is changed
-  Cell<Index> node;                     // one path: the deepest node held
-  Cell<Index> steps;                    // many: blocks of steps; then `node` means nothing
-  Cell<Index> note;                     // blocks
-  Cell<std::uint32_t> mode;             // one path: the mode `node` is held in
-  Cell<ProcessRef> process;             // its owner's
-  Cell<std::uint32_t> stayed_stronger;  // counts upgrades that failed and could not be taken back; never reset
+  Cell<Index> want;          // the node being taken: written before its word is changed
+  Cell<Index> node;          // one path: the deepest node held
+  Cell<Index> steps;         // many: blocks of steps; then `node` means nothing
+  Cell<Index> note;          // blocks
+  Cell<std::uint32_t> mode;  // one path: the mode `node` is held in, and `slot_mode` if it is a slots name
+  Cell<ProcessRef> process;  // its owner's
+  Cell<Index> parent;        // one path: the parent of `node`; written before `node`
 };
 static_assert(sizeof(Record) == line);
 
-// A step in a block: node (32) | mode (8) | asked (8). 0 is an empty place.
-constexpr std::uint64_t make_step(Index node, Mode mode, bool asked) {
-  return std::uint64_t{node} | std::uint64_t{static_cast<std::uint8_t>(mode)} << 32 | std::uint64_t{asked} << 40;
+// Whether an X is a slot, which is counted, or an X, which is in the node's word, is written down with the mode: a
+// broken lock must not ask a node that may be another's by then.
+inline constexpr std::uint32_t slot_mode = 4;
+constexpr std::uint32_t stored_mode(Mode mode, bool slot) {
+  return static_cast<std::uint32_t>(mode) | (slot ? slot_mode : 0);
+}
+constexpr bool is_slot(std::uint32_t stored) { return (stored & slot_mode) != 0; }
+
+// A step in a block: node (32) | mode (8) | asked (1) | asked by an extend that has not ended (1). 0 is an empty place.
+constexpr std::uint64_t make_step(Index node, std::uint32_t stored, bool asked) {
+  return std::uint64_t{node} | std::uint64_t{stored & 0xFF} << 32 | std::uint64_t{asked} << 40;
 }
 constexpr Index step_node(std::uint64_t step) { return static_cast<Index>(step); }
-constexpr Mode step_mode(std::uint64_t step) { return static_cast<Mode>(step >> 32 & 3); }
+constexpr std::uint32_t step_stored_mode(std::uint64_t step) { return static_cast<std::uint32_t>(step >> 32 & 0xFF); }
+constexpr Mode step_mode(std::uint64_t step) { return mode_of(step_stored_mode(step)); }
 constexpr bool step_asked(std::uint64_t step) { return (step >> 40 & 1) != 0; }
+inline constexpr std::uint64_t step_new = std::uint64_t{1} << 41;
 
 struct alignas(line) Block {
   static constexpr std::size_t words = 7;
@@ -150,7 +211,10 @@ struct alignas(line) Block {
 };
 static_assert(sizeof(Block) == line);
 
-inline constexpr Index chunk_size = 64;  // entries that a process takes at a time
+// Entries that a process takes at a time. One that is used keeps a whole chunk from the others: so there are eight
+// times as many entries as may be used (Capacity::for_locks).
+inline constexpr Index chunk_size = 8;
+inline constexpr Index chunks_per_growth = 8;  // chunks made usable at a time: 4 KiB of entries
 
 enum class OwnerKind : std::uint32_t {
   thread,  // acts alone
@@ -162,23 +226,38 @@ enum class OwnerState : std::uint32_t { free, live, retired };
 
 struct alignas(line) OwnerSlot {
   Cell<std::uint64_t> word;  // generation (32) | state (32)
-  Cell<Index> records;       // all its records, see Record::next_of_owner
-  Cell<Index> returned;      // free records: a stack that anybody pushes to and one party at a time pops from
-  Cell<Index> name;          // blocks
-  Cell<Index> next_free;
+  // Free records that others than its thread gave back: how many (32) | the first (32). A stack that anybody pushes to
+  // and one party at a time pops from.
+  Cell<std::uint64_t> returned;
+  Cell<Index> records;             // all its records, see Record::next_of_owner
+  Cell<std::uint32_t> linked;      // how many they are
+  Cell<std::uint32_t> departures;  // how often records were taken out of the list
+  Cell<Index> name;                // blocks
   Cell<ProcessRef> process;
   Cell<std::int32_t> thread;
   Cell<std::uint32_t> kind;
 };
 static_assert(sizeof(OwnerSlot) == line);
 
+constexpr std::uint64_t record_stack(Index first, std::uint32_t count) { return std::uint64_t{count} << 32 | first; }
+constexpr Index stack_first(std::uint64_t stack) { return static_cast<Index>(stack); }
+constexpr std::uint32_t stack_count(std::uint64_t stack) { return static_cast<std::uint32_t>(stack >> 32); }
+
 // The place in a queue: requests of owners that already hold the node come first (top bit clear), then by ticket.
 using QueueKey = std::uint64_t;
 inline constexpr QueueKey newcomer = QueueKey{1} << 63;
 
+// How many waiters of a queue want each mode: 16 bits a mode. Never too low; those who died or left without the latch
+// are counted until they are unlinked.
+constexpr std::uint64_t queue_unit(Mode mode) { return std::uint64_t{1} << 16 * static_cast<unsigned>(mode); }
+constexpr bool queue_has(std::uint64_t counts, Mode mode) { return (counts & queue_unit(mode) * 0xFFFF) != 0; }
+
+// The waiters of a node are a ring in the order of their keys, and Node::queue is the first. The ring, the counts and
+// the list of free places are guarded by the stripe's latch. If a process dies while it has the latch, all three are
+// made again from `process`, `node`, `key` and `mode` (Queues::relink), so these alone say who waits.
 struct alignas(line) Waiter {
-  Cell<std::uint32_t> waiting;  // 1 while in the queue; set last, cleared first
-  Cell<std::uint32_t> signal;   // futex: 1 means "look again"
+  Cell<ProcessRef> process;    // who waits. 0: nobody, or no longer. Set last, cleared first
+  Cell<std::uint32_t> signal;  // futex. 0: sleep. Otherwise it was told to look again, see WakeList
   Cell<QueueKey> key;
   Cell<std::int64_t> since;  // coarse_time()
   Cell<Index> node;
@@ -187,13 +266,20 @@ struct alignas(line) Waiter {
   Cell<Index> wanted;  // blocks: the whole request as text
   Cell<std::uint32_t> mode;
   Cell<std::uint32_t> entangled;  // its owner holds something outside the canonical order, see wait_graph.cc
-  Cell<ProcessRef> process;
+  Cell<Index> next;               // in the ring; of a free place, the next free one
+  Cell<Index> prev;               // in the ring; of a free place, none
+  Cell<std::uint64_t> counts;     // of the first waiter: what the whole queue wants (queue_unit)
 };
 static_assert(sizeof(Waiter) == line);
 
 struct alignas(line) Stripe {
-  Latch latch;               // guards: queues of the stripe's nodes, and their words' flags
-  Cell<std::uint32_t> used;  // no waiter at or above this place of the stripe's part of the pool
+  Latch latch;                  // guards: queues of the stripe's nodes, and their words' flags
+  Cell<std::uint32_t> used;     // no waiter at or above this place of the stripe's part of the pool
+  Cell<Index> free;             // places below that are free: a list
+  Cell<std::uint32_t> waiting;  // places below that are not free
+  // The node that the latch was last taken for. Whoever takes the latch over from a dead process settles this node, so
+  // that `queued` is not left set.
+  Cell<Index> deciding;
   Cell<std::uint64_t> tickets;
 };
 
@@ -210,6 +296,13 @@ struct ChunkPool {
   Cell<Index> hint;  // probably no chunk below this is free
 };
 
+// How far collecting has come with the dead process of a slot.
+struct Collecting {
+  Latch latch;             // guards: everything that the dead process of the slot, and those before it, left behind
+  Cell<ProcessRef> told;   // the queues were settled after this process was marked dead
+  Cell<std::uint64_t> at;  // lane + 1 (32) | the lane's pages of arenas below this are wiped (32); 0: none half done
+};
+
 // What happened to the table, for people. A ring; each entry is written by one process, and torn only if that dies.
 struct alignas(line) LogEntry {
   static constexpr std::size_t words = 30;
@@ -219,26 +312,64 @@ struct alignas(line) LogEntry {
 };
 inline constexpr std::size_t log_size = 64;
 
+// A lock that is broken, or about to be, and whose shared holds and slots stay counted until its owner releases it:
+// generation (32) | record (32). The entry is in use as long as the record is that lock. See breaks.cc.
+using BrokenEntry = std::uint64_t;
+constexpr BrokenEntry make_broken(std::uint32_t generation, Index record) {
+  return std::uint64_t{generation} << 32 | record;
+}
+constexpr std::uint32_t broken_generation(BrokenEntry entry) { return static_cast<std::uint32_t>(entry >> 32); }
+constexpr Index broken_record(BrokenEntry entry) { return static_cast<Index>(entry); }
+inline constexpr std::uint32_t most_broken = 1024;
+
+// Fresh nodes are given out a page at a time, so that those that one thread makes lie side by side. A processor fetches
+// the neighbours of what is used. If those are another thread's, that thread loses them again and again: two threads
+// that made every other node were hardly faster than one.
+inline constexpr std::uint32_t run_count = 16;
+inline constexpr Index run_size = 64;
+
 struct Header {
-  Cell<std::int64_t> fence_floor;      // no fence of a node that was reused is higher; guarded by index_latch
-  Cell<std::uint32_t> index_log2;      // size of the hash index in use
-  Cell<std::uint32_t> index_entries;   // guarded by index_latch
-  Cell<Index> sweep_hand;              // guarded by index_latch
+  Cell<std::int64_t> fence_floor;     // no fence of a node that was reused is higher; guarded by index_latch
+  Cell<std::uint32_t> index_log2;     // size of the hash index in use
+  Cell<std::uint32_t> index_entries;  // guarded by index_latch
+  Cell<Index> sweep_hand;             // guarded by index_latch
+  // A round along all nodes, in slices, by whoever needs room; guarded by index_latch.
+  Cell<std::uint32_t> swept;           // nodes looked at since an idle one was found
+  Cell<std::int64_t> swept_at;         // coarse_time() of the last slice: what was seen long ago does not count
+  Cell<std::uint64_t> swept_late;      // stripes whose latch could not be had meanwhile
+  Cell<std::int64_t> swept_in_vain;    // coarse_time() when all nodes were found in use; 0 after a release
   Cell<std::uint32_t> lanes_used;      // lanes at and above this were never used; only rises
   Cell<std::uint32_t> processes_used;  // slots at and above this were never used; only rises
-  Cell<std::int64_t> next_watch;       // coarse_time() at which somebody who waits looks for the dead again
+  Cell<std::int64_t> last_watch;       // coarse_time() at which somebody last looked for the dead
+  Cell<ProcessRef> on_duty;            // whose waiting thread looks for the dead regularly; 0: nobody's
+  Cell<std::uint32_t> deaths;          // how often that found somebody
   Cell<std::uint64_t> log_next;
-  // Order of latches: recovery_latch, index_latch, then stripes in ascending order.
-  alignas(line) Latch recovery_latch;  // who collects what the dead had, or takes away from the living
-  alignas(line) Latch index_latch;     // creating and reusing nodes, growing the index, and the pools of the next line
+  // Order of latches: that of a Collecting, index_latch, then stripes in ascending order.
+  alignas(line) Latch index_latch;  // creating and reusing nodes, growing the index, and the pools of the next line
   alignas(line) Pool nodes;
-  Pool texts, tallies;
+  Pool texts;
+  Cell<Index> arenas;                         // how many there are; only rises
+  Cell<Index> number_hand;                    // the arena that is looked at next by who finds no number anywhere
+  Cell<std::uint32_t> pages;                  // pages of tallies that are there, of all lanes; for roomy() only
+  alignas(line) Cell<Index> runs[run_count];  // free nodes that lie side by side, for lanes of that remainder
   alignas(line) ChunkPool records;
   ChunkPool owners, blocks;
   Lane lanes[most_lanes];
   Stripe stripes[stripe_count];
   ProcessSlot processes[process_count];
+  Collecting collecting[process_count];
   LogEntry log[log_size];
+  alignas(line) Cell<std::uint32_t> broken_used;  // entries at and above this were never used; only rises
+  Cell<BrokenEntry> broken[most_broken];
+  Cell<std::uint64_t> handovers;  // odd while a lock is being handed over; guarded by all stripes together
 };
+
+// Processes of two builds share a table if it says the same format to both.
+static_assert(offsetof(Header, nodes) == 192 && offsetof(Header, runs) == 256 && offsetof(Header, records) == 320 &&
+                  offsetof(Header, lanes) == 384 && offsetof(Header, stripes) == 262'528 &&
+                  offsetof(Header, processes) == 266'624 && offsetof(Header, collecting) == 528'768 &&
+                  offsetof(Header, log) == 545'152 && sizeof(Header) == 569'856 && sizeof(Lane) == 128 &&
+                  sizeof(ProcessSlot) == 256 && sizeof(Tally) == 16,
+              "a field of the table has moved: raise Description::the_format, then correct these numbers");
 
 }  // namespace hierlock::engine

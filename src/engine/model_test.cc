@@ -17,6 +17,7 @@
 
 #include <hierlock/spi/plan.h>
 
+#include "engine/fast_path.h"
 #include "engine/table.h"
 
 namespace hierlock::engine {
@@ -162,10 +163,11 @@ class Player {
   Player(std::uint64_t seed, std::uint32_t idle_nodes) : random_(seed) {
     Capacity capacity = Capacity::for_locks(5000);
     capacity.idle_nodes = idle_nodes;
+    capacity.idle_pages = idle_nodes;
     table_ = std::make_unique<Table>(capacity);
     for (int i = 0; i < owner_count; ++i) {
       owners_.push_back(
-          table_->make_owner("owner " + std::to_string(i), crowd(i) ? OwnerKind::crowd : OwnerKind::thread));
+          table_->records().make_owner("owner " + std::to_string(i), crowd(i) ? OwnerKind::crowd : OwnerKind::thread));
     }
     lanes_ = {table_->enter_lane(), table_->enter_lane(), table_->common_lane()};
   }
@@ -237,7 +239,7 @@ class Player {
     auto item = std::make_unique<Item>();
     item->number = ++numbers_;
     item->owner = owner;
-    item->record = table_->take_record(owners_[static_cast<std::size_t>(owner)]);
+    item->record = table_->records().take_record(owners_[static_cast<std::size_t>(owner)]);
     ASSERT_NE(item->record, none);
     prepare(*item, false);
     items_.push_back(std::move(item));
@@ -245,15 +247,18 @@ class Player {
     if (fresh.targets.size() == 1 && fresh.targets[0].space() != Space::slots &&
         fresh.attempt->lane != table_->common_lane() && below(2) == 0) {
       // It may decline whenever it likes, but what it grants must be right.
-      if (const std::int64_t fence =
-              table_->take_at_once(spi::Chain::of(fresh.targets[0]), fresh.record, fresh.attempt->lane);
+      const spi::Chain chain = spi::Chain::of(kept(fresh.targets[0]));
+      if (const std::int64_t fence = table_
+                                         ->take_at_once(table_->find_at_once(chain), chain.mode, fresh.record,
+                                                        fresh.attempt->lane, coarse_time())
+                                         .fence;
           fence != 0) {
         const Progress expected = expect(fresh, false);
         ASSERT_EQ(static_cast<int>(expected), static_cast<int>(Progress::granted)) << "at once: " << describe(fresh);
         ++at_once;
         return finished(fresh, fence);
       }
-      ASSERT_EQ(table_->check(), "") << "after declining: " << describe(fresh);
+      ASSERT_EQ(table_->look().check(), "") << "after declining: " << describe(fresh);
     }
     table_->begin(*fresh.attempt);
     go_on(items_.size() - 1, below(5) != 0);
@@ -407,13 +412,20 @@ class Player {
   void finish_with(std::size_t pick) {
     Item& item = *items_[pick];
     if (!item.held) return undo(pick);
-    table_->release(item.record, any_lane());
+    const std::uint32_t lane = any_lane();
+    if (lane == table_->common_lane() || below(2) == 0 ||
+        !table_->release_at_once(item.record, table_->record_state_word(item.record), lane)) {
+      table_->release(item.record, lane);
+    }
     forget(pick);
   }
 
+  // The same target as it was used before, which may remember its node.
+  const Target& kept(const Target& target) { return kept_.try_emplace(target.str(), target).first->second; }
+
   void forget(std::size_t pick) {
     Item& item = *items_[pick];
-    table_->return_record(item.record);
+    table_->records().return_record(item.record);
     model_.stop_waiting(item.number);
     model_.drop(item.number);
     items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(pick));
@@ -429,18 +441,18 @@ class Player {
       }
     }
     const bool stuck = after.somebody_is_stuck();
-    const Index record = table_->take_record(owners_[static_cast<std::size_t>(to)]);
+    const Index record = table_->records().take_record(owners_[static_cast<std::size_t>(to)]);
     std::string cycle;
     const bool done = table_->give(item.record, record, cycle) == Progress::granted;
     ASSERT_EQ(done, !stuck) << describe(item) << " to owner " << to << "\ncycle: " << cycle;
     if (done) {
-      table_->return_record(item.record);
+      table_->records().return_record(item.record);
       item.record = record;
       item.owner = to;
       model_ = after;
       ++given;
     } else {
-      table_->return_record(record);
+      table_->records().return_record(record);
     }
   }
 
@@ -464,19 +476,19 @@ class Player {
 
   // Everything that can be seen of both worlds is the same.
   void compare() {
-    ASSERT_EQ(table_->check(), "");
+    ASSERT_EQ(table_->look().check(), "");
     std::map<Index, int> by_record;
     for (const auto& item : items_) by_record[item->record] = item->number;
-    const Table::Copy copy = table_->copy();
+    const Look::Copy copy = table_->look().copy();
     std::multiset<std::string> actual;
-    for (const Table::HolderCopy& h : copy.holders) {
-      actual.insert(table_->node_text(h.node) + " #" + std::to_string(by_record[h.record]) + " " +
-                    std::string(to_string(h.mode)) + " by " + table_->owner_text(h.owner));
+    for (const Look::HolderCopy& h : copy.holders) {
+      actual.insert(table_->names().node_text(h.node) + " #" + std::to_string(by_record[h.record]) + " " +
+                    std::string(to_string(h.mode)) + " by " + table_->names().owner_text(h.owner));
     }
-    for (const Table::WaiterCopy& w : copy.waiters) {
-      std::string line = table_->node_text(w.node) + " #" + std::to_string(by_record[w.record]) + " waits " +
+    for (const Look::WaiterCopy& w : copy.waiters) {
+      std::string line = table_->names().node_text(w.node) + " #" + std::to_string(by_record[w.record]) + " waits " +
                          std::string(to_string(w.mode));
-      for (const Index o : table_->blockers(copy, w)) line += " " + table_->owner_text(o);
+      for (const Index o : table_->look().blockers(copy, w)) line += " " + table_->names().owner_text(o);
       actual.insert(line);
     }
     std::multiset<std::string> expected;
@@ -511,11 +523,13 @@ class Player {
     for (const ModelWaiter& w : model_.waiters) {
       if (!model_.may_take(w, true, true)) continue;
       const auto item = std::find_if(items_.begin(), items_.end(), [&](const auto& i) { return i->number == w.lock; });
-      ASSERT_TRUE(table_->told((*item)->attempt->waiter)) << "#" << w.lock << " may have " << w.node << " and sleeps";
+      ASSERT_TRUE(table_->queues().told((*item)->attempt->waiter))
+          << "#" << w.lock << " may have " << w.node << " and sleeps";
     }
   }
 
   std::mt19937_64 random_;
+  std::map<std::string, Target> kept_;
   std::unique_ptr<Table> table_;
   Model model_;
   std::vector<Index> owners_;

@@ -20,7 +20,8 @@ namespace hierlock::engine {
 
 namespace {
 
-// Far beyond the end of the file: locks need no bytes to lie on, and nobody else locks there by accident.
+// Far beyond the end of the file: locks need no bytes to lie on, and nobody else locks there by accident. The same in
+// every format of the table: so a version can tell whether processes of another one use it.
 constexpr off_t first_byte = off_t{1} << 61;
 
 struct flock byte_of(std::uint32_t slot, short type) noexcept {
@@ -40,6 +41,22 @@ bool lock_byte(int file, std::uint32_t slot) noexcept {
 void unlock_byte(int file, std::uint32_t slot) noexcept {
   struct flock lock = byte_of(slot, F_UNLCK);
   fcntl(file, F_OFD_SETLK, &lock);
+}
+
+// By the first word of its command line, without folders. Never by more: arguments hold passwords, and others read
+// this.
+std::array<char, ProcessSlot::program_words * 8> own_program() noexcept {
+  std::array<char, ProcessSlot::program_words * 8> name{};
+  std::array<char, 4096> text{};
+  const int file = ::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return name;
+  const ssize_t size = read(file, text.data(), text.size() - 1);
+  close(file);
+  if (size <= 0) return name;
+  const char* const slash = std::strrchr(text.data(), '/');
+  const char* const begin = slash != nullptr ? slash + 1 : text.data();
+  std::memcpy(name.data(), begin, std::min(std::strlen(begin), name.size() - 1));
+  return name;
 }
 
 // Where ids and start times mean what they mean here: start times are shown in the reader's time namespace.
@@ -94,7 +111,11 @@ ProcessLook look_at(int pid) noexcept {
 // Model: L1 to L4.
 Latching Latch::lock_slowly(Processes& processes, std::int64_t patience) noexcept {
   constexpr int spins = 100;
-  constexpr std::int64_t look_again = 10'000'000;  // ns
+  // Whoever has the latch wakes a sleeper when it lets go, so in private memory a sleeper looks for itself only to be
+  // safe. A process that dies wakes nobody: there sleepers look soon, and less often when many must be waiting.
+  constexpr std::int64_t first_look = 10'000'000;  // ns
+  constexpr std::int64_t last_look = 100'000'000;
+  constexpr std::int64_t look_when_alone = 1'000'000'000;
   const std::uint32_t mine = processes.self() << 1;
   for (int i = 0; i < spins; ++i) {
     std::uint32_t seen = word_.relaxed();
@@ -108,7 +129,8 @@ Latching Latch::lock_slowly(Processes& processes, std::int64_t patience) noexcep
   };
   const std::int64_t began = now();
   std::int64_t slept = 0;
-  for (;;) {
+  std::int64_t look_again = processes.alone() ? look_when_alone : first_look;
+  for (bool was_asleep = false;; was_asleep = true) {
     std::uint32_t seen = word_.ordered();
     if (seen == 0) {
       if (word_.cas(seen, mine | 1)) return Latching::taken;  // others may sleep
@@ -120,13 +142,19 @@ Latching Latch::lock_slowly(Processes& processes, std::int64_t patience) noexcep
       if (word_.cas(seen, mine | 1)) return Latching::taken_over;
       continue;
     }
+    // Whoever goes may have been woken, and the others sleep on: then the next one is woken instead.
+    if (was_asleep && (seen & 1) == 0) {
+      if (!word_.cas(seen, seen | 1)) continue;
+      seen |= 1;
+    }
     if (slept >= patience) return Latching::late;
-    if (slept >= look_again && !processes.alone() && seen >> 1 != processes.self() &&
+    if (slept >= first_look && !processes.alone() && seen >> 1 != processes.self() &&
         processes.find_dead(slot_of(seen >> 1), true)) {
       continue;
     }
     if ((seen & 1) == 0 && !word_.cas(seen, seen | 1)) continue;
     futex_wait(word_, seen | 1, std::min(look_again, patience - slept), processes.reach());
+    if (!processes.alone()) look_again = std::min(2 * look_again, last_look);
     slept = now() - began;
   }
 }
@@ -200,26 +228,18 @@ void Processes::introduce(ProcessSlot& slot) const noexcept {
   slot.pid_namespace.set(namespace_);
   slot.started.set(started_);
   slot.base.set(base_);
-  std::array<char, ProcessSlot::command_words * 8> text{};
-  const int file = ::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-  if (file >= 0) {
-    const ssize_t size = read(file, text.data(), text.size() - 1);
-    close(file);
-    for (ssize_t i = 0; i + 1 < size; ++i) {
-      if (text[static_cast<std::size_t>(i)] == 0) text[static_cast<std::size_t>(i)] = ' ';
-    }
-  }
-  for (std::size_t i = 0; i < ProcessSlot::command_words; ++i) {
+  const auto text = own_program();
+  for (std::size_t i = 0; i < ProcessSlot::program_words; ++i) {
     std::uint64_t bytes = 0;
     std::memcpy(&bytes, text.data() + i * 8, 8);
-    slot.command[i].set(bytes);
+    slot.program[i].set(bytes);
   }
 }
 
-std::string Processes::command(std::uint32_t index) const {
-  std::array<char, ProcessSlot::command_words * 8> text{};
-  for (std::size_t i = 0; i < ProcessSlot::command_words; ++i) {
-    const std::uint64_t bytes = slot(index).command[i].acquire();
+std::string Processes::program(std::uint32_t index) const {
+  std::array<char, ProcessSlot::program_words * 8> text{};
+  for (std::size_t i = 0; i < ProcessSlot::program_words; ++i) {
+    const std::uint64_t bytes = slot(index).program[i].acquire();
     std::memcpy(text.data() + i * 8, &bytes, 8);
   }
   return {text.data(), strnlen(text.data(), text.size())};
@@ -235,10 +255,13 @@ bool Processes::shut(int file) noexcept {
   return fcntl(file, F_OFD_SETLK, &all) == 0;
 }
 
-// By the byte of slot 0, which no process has.
-bool Processes::is_shut(int file) noexcept {
-  struct flock first = byte_of(0, F_WRLCK);
-  return fcntl(file, F_OFD_GETLK, &first) == 0 && first.l_type != F_UNLCK;
+// One question, because between two it may be shut and opened again. Only who has shut it has the byte of slot 0.
+Processes::Use Processes::use_by_others(int file) noexcept {
+  struct flock all = byte_of(0, F_WRLCK);
+  all.l_len = process_count;
+  if (fcntl(file, F_OFD_GETLK, &all) != 0) return Use::used;
+  if (all.l_type == F_UNLCK) return Use::none;
+  return all.l_start == first_byte ? Use::shut : Use::used;
 }
 
 // By its number, which only within one namespace means anything.
@@ -270,10 +293,14 @@ bool Processes::find_dead(std::uint32_t index, bool thorough) noexcept {
   const auto now = static_cast<ProcessState>(word >> 32);
   if (now != ProcessState::live) return now == ProcessState::dead;
   if (word == live_word(self_)) return false;
-  struct flock lock = byte_of(index, F_WRLCK);
-  // Before and after: what was asked was the table's file, and not what another thread has opened in its place.
-  if (!mark_.is_on(file_) || fcntl(file_, F_OFD_GETLK, &lock) != 0 || !mark_.is_on(file_)) return false;
-  bool gone = lock.l_type == F_UNLCK;
+  const auto unlocked = [&] {
+    struct flock lock = byte_of(index, F_WRLCK);
+    return fcntl(file_, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+  };
+  // As a rule the byte is locked, and one question is enough. If not, it is asked again, with a look before and after:
+  // what was asked was the table's file, and not what another thread has opened in its place.
+  bool gone = unlocked();
+  if (gone) gone = mark_.is_on(file_) && unlocked() && mark_.is_on(file_);
   const bool known = namespace_ != 0 && other.pid_namespace.acquire() == namespace_ && other.pid.acquire() > 0;
   if (known && other.word.ordered() == word) {
     if (gone) {

@@ -38,7 +38,7 @@ constexpr std::uint32_t slot_of(ProcessRef ref) { return ref & (process_count - 
 enum class ProcessState : std::uint32_t { free, live, dead };
 
 struct alignas(64) ProcessSlot {
-  static constexpr std::size_t command_words = 24;
+  static constexpr std::size_t program_words = 24;
 
   Cell<std::uint64_t> word;     // state (32) | ref (32)
   Cell<std::uint64_t> started;  // in clock ticks since boot: tells a process from a later one with its id
@@ -51,7 +51,7 @@ struct alignas(64) ProcessSlot {
   // The process, if it gave its lifeline away and is gone: its locks count, it does nothing any more. By its name,
   // because whoever found that may write it late, when the slot is another's.
   Cell<ProcessRef> orphan;
-  Cell<std::uint64_t> command[command_words];
+  Cell<std::uint64_t> program[program_words];
 };
 
 class Processes {
@@ -84,6 +84,11 @@ class Processes {
   ProcessState state(std::uint32_t index) const noexcept {
     return static_cast<ProcessState>(slot(index).word.ordered() >> 32);
   }
+  // The process of a slot if it is dead, or 0.
+  ProcessRef dead(std::uint32_t index) const noexcept {
+    const std::uint64_t word = slot(index).word.ordered();
+    return word >> 32 == static_cast<std::uint32_t>(ProcessState::dead) ? static_cast<ProcessRef>(word) : 0;
+  }
   ProcessRef ref(std::uint32_t index) const noexcept { return static_cast<ProcessRef>(slot(index).word.ordered()); }
 
   // Looks whether the process of a slot is gone, and if so marks it dead. True if it is dead now. `thorough` also asks
@@ -96,14 +101,16 @@ class Processes {
   void free_slot(ProcessRef ref) noexcept;
 
   // Keeps others from beginning to use the table in this file, until the descriptor is closed. False if somebody uses
-  // it or, as is_shut() tells, has shut it.
+  // it, or has shut it.
   static bool shut(int file) noexcept;
-  static bool is_shut(int file) noexcept;
+  // What others do with it at this moment.
+  enum class Use : std::uint8_t { none, shut, used };
+  static Use use_by_others(int file) noexcept;
 
   // Its byte is still locked by this process: the descriptor was not closed behind our back.
   bool byte_is_mine() const noexcept;
 
-  std::string command(std::uint32_t index) const;
+  std::string program(std::uint32_t index) const;
 
   // What the process of a live slot does. Costs reading files of /proc.
   Snapshot::Doing doing(std::uint32_t index) const noexcept;

@@ -1,175 +1,264 @@
-// Recovery: what becomes of what a dead process had, and of what an operator takes away.
-//
-// A process is dead from the instant its slot says so (processes.h); nothing it had counts any more. So nothing here is
-// urgent and nothing has to be done at once: words that name it are cleared, waiters of its taken out of the queues,
-// those who waited for it told, its memory given to others, and its slot, last of all. Each step may be repeated, by
-// another process, from the beginning: every one looks for what the dead process has and is done when there is none.
+#include "engine/recovery.h"
+
 #include <time.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
-#include <utility>
 
-#include <hierlock/error.h>
-
-#include "engine/find.h"
-#include "engine/table.h"
 #include "plan/text.h"
 
 namespace hierlock::engine {
 
 namespace {
 
-constexpr std::int64_t watch_interval = 15'000'000;      // ns between two looks for the dead, by anybody
-constexpr std::int64_t soon_interval = 1'000'000;        // or, for somebody who will not look again
-constexpr std::int64_t collect_patience = 1'000'000;     // for latches: what is late is done at the next look
-constexpr std::int64_t thorough_interval = 100'000'000;  // and for forked children that hide a death, by each process
-constexpr std::size_t most_logged = 100;                 // bytes of what a process held
+constexpr std::int64_t soon_interval = 1'000'000;        // ns between two looks for the dead, by those who ask once
+constexpr std::int64_t thorough_interval = 150'000'000;  // and for forked children that hide a death, by each process
+// Between two times of which the first was read from the table: whatever that says, it is no overflow.
+constexpr std::int64_t elapsed(std::int64_t from, std::int64_t to) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from));
+}
+
+constexpr std::int64_t break_patience = 100'000'000;  // for latches, where a lock may have been missed
+constexpr std::size_t most_logged = 100;              // bytes of what a process held
+
+void clear_indices(std::initializer_list<Cell<Index>*> fields) noexcept {
+  for (Cell<Index>* field : fields) {
+    if (field->relaxed() != none) field->set(none);
+  }
+}
 
 }  // namespace
 
+Recovery::Recovery(Mapping& mapping, Queues& queues, Nodes& nodes, Records& records, Tallies& tallies, Names& names,
+                   Log& log)
+    : Parts(mapping.parts()),
+      mapping_(mapping),
+      queues_(queues),
+      nodes_(nodes),
+      records_(records),
+      tallies_(tallies),
+      names_(names),
+      log_(log) {}
+
 // --- death -----------------------------------------------------------------------------------------------
 
-bool Table::recover(bool soon) noexcept {
-  if (processes_.alone() || lost()) return false;
+template <class F>
+bool Recovery::any_chunk_of(ProcessRef dead, const ChunkPool& pool, const Area& area, F f) const {
+  const Index chunks = std::min(pool.next.ordered(), area.chunks);
+  for (Index chunk = 0; chunk < chunks; ++chunk) {
+    if (Processes::left_by(dead, chunk_owner(area, chunk).ordered()) && f(chunk)) return true;
+  }
+  return false;
+}
+
+bool Recovery::recover(bool soon, std::int64_t budget) noexcept {
+  return watch(soon ? soon_interval : nobody_watches, budget) == Watch::found;
+}
+
+Recovery::Watch Recovery::watch(std::int64_t interval, std::int64_t budget) noexcept {
+  if (processes_.alone() || mapping_.lost()) return Watch::not_due;
   const std::int64_t now = coarse_time();
-  std::int64_t due = header_->next_watch.ordered();
-  // Not after: somebody is about to look. A time far ahead is from before the machine's last restart, or damage.
-  const std::int64_t interval = soon ? soon_interval : watch_interval;
-  if (now < due - watch_interval + interval && due - now <= watch_interval) return false;
-  if (!header_->next_watch.cas(due, now + watch_interval)) return false;
+  std::int64_t last = header_->last_watch.ordered();
+  // A time ahead is from before the machine's last restart, or damage.
+  if (last <= now && elapsed(last, now) < interval) return Watch::not_due;
+  if (!header_->last_watch.cas(last, now)) return Watch::not_due;  // somebody else is about to look
   const bool thorough = now - last_thorough_.load(std::memory_order_relaxed) >= thorough_interval;
   if (thorough) last_thorough_.store(now, std::memory_order_relaxed);
-  return recover_now(thorough);
+  return recover_now(thorough, budget) ? Watch::found : Watch::nothing;
 }
 
-bool Table::recover_now(bool thorough) noexcept {
-  if (processes_.alone() || lost()) return false;
-  bool found = false;
-  bool collects = true;  // until a stopped process is in the way: then it would be in the way of each of the dead
-  for (std::uint32_t slot = 1; slot < processes_.used(); ++slot) {
+bool Recovery::begin_duty() noexcept {
+  ProcessRef seen = header_->on_duty.ordered();
+  if (seen == processes_.self()) return true;
+  const std::int64_t ago = elapsed(header_->last_watch.ordered(), coarse_time());
+  if (seen != 0 && processes_.runs(seen) && ago >= 0 && ago < nobody_watches) return false;
+  return header_->on_duty.cas(seen, processes_.self());
+}
+
+void Recovery::end_duty() noexcept {
+  ProcessRef self = processes_.self();
+  if (header_->on_duty.ordered() == self) header_->on_duty.cas(self, 0);
+}
+
+bool Recovery::recover_now(bool thorough, std::int64_t nanoseconds) noexcept {
+  if (processes_.alone() || mapping_.lost()) return false;
+  const Budget budget(nanoseconds);
+  std::size_t found = 0;
+  const std::uint32_t used = processes_.used();
+  for (std::uint32_t slot = 1; slot < used; ++slot) {
     const bool was_live = processes_.slot_live(slot);
-    if (!processes_.find_dead(slot, thorough)) continue;
-    if (was_live) {
-      found = true;
-      log_death(slot);
-    }
-    collects = collects && collect(processes_.ref(slot));
+    if (!processes_.find_dead(slot, thorough) || !was_live) continue;
+    if (++found <= log_size) log_death(slot);  // the log has no room for more
   }
-  return found;
+  if (found > 0) nodes_.note_release();
+  tell_of_deaths(budget);
+  // In turn, so that a dead process that cannot be finished keeps no other from being collected.
+  const std::uint32_t first = next_collect_.load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < used; ++i) {
+    const std::uint32_t slot = (first + i) % used;
+    const ProcessRef dead = processes_.dead(slot);
+    if (dead == 0) continue;
+    collect(dead, budget);
+    next_collect_.store(slot + 1, std::memory_order_relaxed);
+    if (budget.spent()) break;
+  }
+  if (found > 0) header_->deaths.add(1);  // after those who may go were told: whoever looks now finds it so
+  return found > 0;
 }
 
-// Whoever held nothing is of no interest: somebody who looked, and was killed by a pipe that nobody reads.
-void Table::log_death(std::uint32_t slot) noexcept {
+bool Recovery::anything_left() const noexcept {
+  const std::uint32_t used = processes_.used();
+  for (std::uint32_t slot = 1; slot < used; ++slot) {
+    if (processes_.dead(slot) != 0) return true;
+  }
+  return false;
+}
+
+// A process that held nothing is of no interest: it looked, and was killed by a pipe that nobody reads.
+void Recovery::log_death(std::uint32_t slot) noexcept {
   try {
     std::string held;
-    each_entry_of(processes_.ref(slot), header_->records, at_.records, [&](Index r) {
-      if (record_state(record_at(r).word.acquire()) == RecordState::free || held.size() > most_logged) return;
-      const std::string text = record_text(r);
-      if (!text.empty()) held += (held.empty() ? "" : ", ") + text;
+    any_chunk_of(processes_.ref(slot), header_->records, at_.records, [&](Index chunk) {
+      for (Index r = chunk * chunk_size; r < (chunk + 1) * chunk_size && held.size() <= most_logged; ++r) {
+        if (record_state(record_at(r).word.acquire()) == RecordState::free) continue;
+        const std::string text = names_.record_text(r);
+        if (!text.empty()) held += (held.empty() ? "" : ", ") + text;
+      }
+      return held.size() > most_logged;
     });
     if (held.empty()) return;
     if (held.size() > most_logged) held = std::string(plan::cut_short(held, most_logged)) + "…";
-    write_log("process " + std::to_string(processes_.slot(slot).pid.acquire()) + " died, releasing " + held + ": " +
-              processes_.command(slot));
+    log_.write_log("process " + std::to_string(processes_.slot(slot).pid.acquire()) + " died, releasing " + held +
+                   ": " + processes_.program(slot));
   } catch (...) {  // no memory for the words
   }
 }
 
-// Model: C0 and C7. One at a time: who collects clears what names the dead, and must not go on when somebody else has
-// finished and it names the living again.
-bool Table::collect(ProcessRef dead) noexcept {
-  const std::uint32_t slot = slot_of(dead);
-  // Whoever is at it, or stopped at it, is left to it: nothing is urgent.
-  if (header_->recovery_latch.lock(processes_, 0) == Latching::late) return false;
-  bool done = true;
-  if (processes_.state(slot) == ProcessState::dead && processes_.ref(slot) == dead) {
-    done = collect_garbage(dead);
-    if (done) processes_.free_slot(dead);
+// Model: M1 and M2. Settles all queues, once after each death: whatever the dead held, wanted or waited for, those who
+// may go are told. Whoever waits in the stripe of a stopped process looks for itself (I5).
+void Recovery::tell_of_deaths(const Budget& budget) noexcept {
+  std::array<ProcessRef, process_count> untold;  // not initialised
+  std::size_t count = 0;
+  for (std::uint32_t slot = 1; slot < processes_.used(); ++slot) {
+    const ProcessRef dead = processes_.dead(slot);
+    if (dead != 0 && header_->collecting[slot].told.acquire() != dead) untold[count++] = dead;
   }
-  header_->recovery_latch.unlock(processes_);
+  if (count == 0) return;
+  const std::uint32_t first = next_collect_.load(std::memory_order_relaxed);
+  for (unsigned i = 0; i < stripe_count; ++i) {
+    const unsigned s = (first + i) % stripe_count;
+    if (waiters_used(s) == 0) continue;
+    queues_.tidy_stripe(s);
+    if (budget.spent()) return;
+  }
+  // By name: this may be written late, when the slot is another's. Then the queues are settled once more.
+  for (std::size_t i = 0; i < count; ++i) header_->collecting[slot_of(untold[i])].told.set(untold[i]);
+}
+
+// --- collecting ------------------------------------------------------------------------------------------
+
+// Model: C0 and C7. False if something is left.
+bool Recovery::collect(ProcessRef dead, const Budget& budget) noexcept {
+  const std::uint32_t slot = slot_of(dead);
+  Latch& latch = header_->collecting[slot].latch;
+  if (latch.lock(processes_, 0) == Latching::late) return false;  // another process collects it, or is stopped at it
+  const bool done = processes_.dead(slot) == dead && collect_garbage(dead, budget);
+  if (done) processes_.free_slot(dead);
+  latch.unlock(processes_);
   return done;
 }
 
-// Of a process whose slot is this one's now. What is left, because a stopped process is in the way, is collected when
-// this one is gone, too.
-void Table::collect_all_of(ProcessRef dead) noexcept {
-  if (header_->recovery_latch.lock(processes_, join_patience) == Latching::late) return;
-  collect_garbage(dead);
-  header_->recovery_latch.unlock(processes_);
+// What an earlier process left whose slot is this one's now. If it cannot be collected, or not all of it, the rest is
+// collected together with what this process leaves.
+void Recovery::collect_before(ProcessRef dead) noexcept {
+  Latch& latch = header_->collecting[slot_of(dead)].latch;
+  if (latch.lock(processes_, 0) == Latching::late) return;
+  collect_garbage(dead, Budget(unhurried));
+  latch.unlock(processes_);
 }
 
-// Model: C1 to C6. Under recovery_latch. False if a stopped process was in the way of some of it.
-bool Table::collect_garbage(ProcessRef dead) noexcept {
-  // Words before waiters: those who are told then find them gone.
-  each_entry_of(dead, header_->records, at_.records, [&](Index r) { drop_words(record_at(r), dead); });
+// Model: C1 to C6, in the order C4, C2, C3, C1, C6, C5. Under the latch of the slot. False if something is left: time
+// is up, or a stopped process is in the way of the queues.
+bool Recovery::collect_garbage(ProcessRef dead, const Budget& budget) noexcept {
+  const bool queues = collect_latches(dead, budget);
+  if (!collect_records(dead, budget)) return false;
+  const bool owners_left = any_chunk_of(dead, header_->owners, at_.owners, [&](Index chunk) {
+    for (Index o = chunk * chunk_size; o < (chunk + 1) * chunk_size; ++o) {
+      OwnerSlot& owner = owner_at(o);
+      const std::uint64_t free = (owner.word.relaxed() >> 32) << 32 | static_cast<std::uint32_t>(OwnerState::free);
+      if (owner.word.relaxed() != free) owner.word.set(free);
+      clear_indices({&owner.records, &owner.linked, &owner.name, &owner.process});
+      if (owner.returned.relaxed() != 0) owner.returned.set(0);
+    }
+    records_.free_chunk(header_->owners, at_.owners, chunk);
+    return budget.spent();
+  });
+  if (owners_left) return false;
+  // The records go first: their lists are in blocks.
+  const bool blocks_left = any_chunk_of(dead, header_->blocks, at_.blocks, [&](Index chunk) {
+    records_.free_chunk(header_->blocks, at_.blocks, chunk);
+    return budget.spent();
+  });
+  return !blocks_left && tallies_.collect_lanes(dead, budget) && queues;
+}
+
+// Model: C4. Takes over the latches that still name the dead process, and removes its waiters.
+bool Recovery::collect_latches(ProcessRef dead, const Budget& budget) noexcept {
+  bool all = true;
   for (unsigned s = 0; s < stripe_count; ++s) {
-    if (!drop_waiters(s, dead)) return false;
+    const Waiter* const first = waiters_of(s);
+    const bool there = Processes::left_by(dead, header_->stripes[s].latch.process()) ||
+                       std::any_of(first, first + waiters_used(s),
+                                   [&](const Waiter& w) { return Processes::left_by(dead, w.process.acquire()); });
+    if (there && !queues_.tidy_stripe(s)) all = false;
   }
-  if (header_->index_latch.names(dead) && !IndexGuard(*this, collect_patience).taken()) return false;
-  // One more than were given: somebody may be giving one, and others count in it already.
-  const Index tallies = std::min(header_->tallies.next.ordered() + 1, capacity_.tallies);
-  for (std::uint32_t lane = 0; lane < lanes_used(); ++lane) {
-    if (!Processes::left_by(dead, header_->lanes[lane].process.ordered())) continue;
-    for (Index t = 0; t < tallies; ++t) {
-      Tally& tally = tally_of(lane, t);
-      if (tally.intents.relaxed() != 0) tally.intents.set(0);
-      if (tally.shared.relaxed() != 0) tally.shared.set(0);
-    }
-    header_->lanes[lane].process.exchange(0);
+  // Making the index again takes time: a hurried caller leaves it to whoever needs the latch next.
+  if (Processes::left_by(dead, header_->index_latch.process())) {
+    if (budget.hurried() || !Nodes::Guard(nodes_, 0).taken()) all = false;
   }
-  const auto clear = [](std::initializer_list<Cell<Index>*> fields) {
-    for (Cell<Index>* field : fields) {
-      if (field->relaxed() != none) field->set(none);
-    }
-  };
-  each_entry_of(dead, header_->owners, at_.owners, [&](Index o) {
-    OwnerSlot& owner = owner_at(o);
-    const std::uint64_t free = (owner.word.relaxed() >> 32) << 32 | static_cast<std::uint32_t>(OwnerState::free);
-    if (owner.word.relaxed() != free) owner.word.set(free);
-    clear({&owner.records, &owner.returned, &owner.name, &owner.process});
-  });
-  each_entry_of(dead, header_->records, at_.records, [&](Index r) {
-    Record& record = record_at(r);
-    const std::uint64_t free = record_word(record_generation(record.word.relaxed()), RecordState::free);
-    if (record.word.relaxed() != free) record.word.set(free);
-    clear({&record.owner, &record.process, &record.next_of_owner, &record.want, &record.node, &record.steps,
-           &record.note});
-  });
-  const auto free_chunks = [&](ChunkPool& pool, const Area& area) {
-    for (Index chunk = 0; chunk < std::min(pool.next.ordered(), area.chunks); ++chunk) {
-      if (Processes::left_by(dead, chunk_owner(area, chunk).ordered())) free_chunk(pool, area, chunk);
-    }
-  };
-  free_chunks(header_->records, at_.records);
-  free_chunks(header_->owners, at_.owners);
-  free_chunks(header_->blocks, at_.blocks);
-  return true;
+  return all;
 }
 
-template <class F>
-void Table::each_entry_of(ProcessRef dead, const ChunkPool& pool, const Area& area, F f) const {
-  const Index chunks = std::min(pool.next.ordered(), area.chunks);
-  for (Index chunk = 0; chunk < chunks; ++chunk) {
-    if (!Processes::left_by(dead, chunk_owner(area, chunk).ordered())) continue;
-    for (Index i = chunk == 0 ? 1 : 0; i < chunk_size; ++i) f(chunk * chunk_size + i);
-  }
+// Model: C1 and C6. Chunk by chunk: each record names every word that may name it, so a chunk needs no other to be
+// collected.
+bool Recovery::collect_records(ProcessRef dead, const Budget& budget) noexcept {
+  return !any_chunk_of(dead, header_->records, at_.records, [&](Index chunk) {
+    for (Index r = chunk * chunk_size; r < (chunk + 1) * chunk_size; ++r) {
+      if (!drop_words(record_at(r), dead, budget)) return true;
+    }
+    for (Index r = chunk * chunk_size; r < (chunk + 1) * chunk_size; ++r) {
+      Record& record = record_at(r);
+      const std::uint64_t free = record_word(record_generation(record.word.relaxed()), RecordState::free);
+      if (record.word.relaxed() != free) record.word.set(free);
+      clear_indices({&record.owner, &record.process, &record.next_of_owner, &record.want, &record.node, &record.steps,
+                     &record.note});
+    }
+    records_.free_chunk(header_->records, at_.records, chunk);
+    return budget.spent();
+  });
 }
 
-// A record names every node whose word may name it: what it wants is written before the word, and what it has is
-// forgotten after. Which of the process's records the word names does not matter: locks are handed over.
-void Table::drop_words(const Record& record, ProcessRef dead) noexcept {
+// What a record wants is written before the word is changed, and what it has is forgotten after. Which of the process's
+// records a word names does not matter. A long list is shortened on the way, so that the next look need not begin
+// again. False if time is up.
+bool Recovery::drop_words(Record& record, ProcessRef dead, const Budget& budget) noexcept {
+  constexpr Index at_a_time = 64;
   drop_word(record.want.acquire(), dead);
   drop_word(record.node.acquire(), dead);
   Index block = record.steps.acquire();
-  for (Index walked = 0; block != none && walked < blocks_end(); ++walked, block = block_at(block).next.acquire()) {
+  for (Index walked = 1; block != none && walked < blocks_end(); ++walked) {
     for (const auto& step : block_at(block).word) drop_word(step_node(step.acquire()), dead);
+    block = block_at(block).next.acquire();
+    if (walked % at_a_time != 0) continue;
+    record.steps.set(block);
+    if (budget.spent()) return false;
   }
+  return true;
 }
 
-// Model: C1.
-void Table::drop_word(Index index, ProcessRef dead) noexcept {
+// Model: C1. Between the look and the compare-and-swap the word cannot come to name a living process: the record is the
+// dead one's as long as the latch of its slot is ours.
+void Recovery::drop_word(Index index, ProcessRef dead) noexcept {
   if (index == none) return;
   Node& node = node_at(index);
   std::uint64_t w = node.word.ordered();
@@ -178,158 +267,6 @@ void Table::drop_word(Index index, ProcessRef dead) noexcept {
     if (holder == none || !Processes::left_by(dead, record_at(holder).process.acquire())) return;
     if (node.word.cas(w, w & ~word::holder)) return;
   }
-}
-
-// Model: C2 to C4. Takes a dead process's waiters out of a stripe, and tells those who waited for it. Also takes the
-// latch over, if it still names the dead. False if a stopped process has it.
-bool Table::drop_waiters(unsigned s, ProcessRef dead) noexcept {
-  WakeList wake(processes_.reach());
-  const Latched latched(*this, s, false, collect_patience);
-  if (!latched.taken()) return false;
-  for (std::uint32_t i = 0; i < waiters_used(s); ++i) {
-    Waiter& w = waiters_of(s)[i];
-    if (w.waiting.acquire() == 0 || !Processes::left_by(dead, w.process.acquire())) continue;
-    const Index node = w.node.acquire();
-    w.waiting.set(0);
-    settle(node, wake);
-  }
-  Index settled = none;
-  each_waiter(s, [&](const Waiter& w) {
-    const Index node = w.node.acquire();
-    if (node != settled) settle(node, wake);
-    settled = node;
-  });
-  return true;
-}
-
-std::uint32_t Table::processes() const noexcept {
-  std::uint32_t count = 0;
-  for (std::uint32_t slot = 1; slot < processes_.used(); ++slot) {
-    if (processes_.state(slot) != ProcessState::free) ++count;
-  }
-  return count;
-}
-
-bool Table::anybody_entangled() const noexcept {
-  for (std::uint32_t slot = 1; slot < processes_.used(); ++slot) {
-    if (processes_.slot(slot).entangled.ordered() != 0 && processes_.slot_live(slot)) return true;
-  }
-  return false;
-}
-
-int Table::lifeline() noexcept {
-  if (processes_.alone()) return -1;
-  processes_.slot(processes_.self_slot()).lifeline.set(1);
-  return file_->descriptor();
-}
-
-// --- an operator's hand ----------------------------------------------------------------------------------
-
-std::size_t Table::break_locks(std::span<const spi::Step> steps) {
-  Index target = none;
-  std::uint64_t w = 0;
-  for (const spi::Step& step : steps) {
-    target = find(index_now(), key_of(step), target, w);
-    if (target == none) return 0;
-  }
-  // Whoever dies meanwhile is not collected, so its records, lanes and words stay its own.
-  if (header_->recovery_latch.lock(processes_, join_patience) == Latching::late) {
-    throw Error(ErrorKind::unavailable,
-                "a stopped process keeps the table from being changed: let it go on, or kill it");
-  }
-  struct Unlock {
-    Table& table;
-    ~Unlock() { table.header_->recovery_latch.unlock(table.processes_); }
-  } const unlock{*this};
-  std::size_t broken = 0;
-  std::vector<Held> held;
-  for (Index r = 1; r < records_end(); ++r) {
-    Record& record = record_at(r);
-    std::uint64_t before = record.word.acquire();
-    if (record_state(before) != RecordState::held || !live_record(r)) continue;
-    const std::uint32_t stayed_stronger = record.stayed_stronger.acquire();
-    held.clear();
-    bool asked = false;
-    any_hold(record, [&](Index node, Mode mode, bool was_asked) {
-      held.push_back({node, mode});
-      asked = asked || (was_asked && node == target);
-      return false;
-    });
-    if (!asked) continue;
-    // If this succeeds, what was read is what it held: a record leaves `held` by a compare-and-swap only, or, with one
-    // exclusive node, by that node's word; and comes back with another generation if it holds something else, or
-    // counts that it does. From here on its owner finds it lost, and gives back only the intentions on ancestors
-    // (Table::release).
-    if (!record.word.cas(before, record_word(record_generation(before), RecordState::broken))) continue;
-    ++broken;
-    if (record.stayed_stronger.ordered() != stayed_stronger) continue;  // as if this process died here
-    for (const Held& hold : held) break_hold(r, record_generation(before), hold);
-  }
-  return broken;
-}
-
-// Counted holds are subtracted in a lane of their own process, so that they still mean something only together. If this
-// process dies before it is done, too much is counted until the other one ends, never too little.
-void Table::break_hold(Index index, std::uint32_t generation, const Held& held) noexcept {
-  const Record& record = record_at(index);
-  Node& node = node_at(held.node);
-  WakeList wake(processes_.reach());
-  if (is_slots(node) || held.mode == Mode::S) {
-    const ProcessRef process = record.process.acquire();
-    const std::uint32_t lane = processes_.slot(slot_of(process)).common_lane.acquire();
-    if (lane >= capacity_.lanes || header_->lanes[lane].process.ordered() != process) return;
-    tally_of(lane, node.tally.acquire()).shared.subtract(1);
-    tell_queue(held.node);
-  } else if (held.mode == Mode::X) {
-    // Its owner may be giving it back at this moment, and even have taken it again with the same record: not while the
-    // latch is ours and the fast path is shut, so if the record is still the broken one, the word is the broken one's.
-    const Latched latched(*this, held.node, false, join_patience);
-    if (!latched.taken()) return;  // its owner clears it when it lets go
-    std::uint64_t w = node.word.change_bits(0, word::queued) | word::queued;
-    if (record.word.ordered() == record_word(generation, RecordState::broken)) {
-      while ((w & word::holder) == index && !node.word.cas(w, w & ~word::holder)) {
-      }
-    }
-    settle(held.node, wake);
-  }
-}
-
-// --- the log ---------------------------------------------------------------------------------------------
-
-void Table::write_log(std::string_view text) noexcept {
-  if (processes_.alone()) return;
-  timespec wall{};
-  clock_gettime(CLOCK_REALTIME, &wall);
-  const std::uint64_t ticket = header_->log_next.add(1);
-  LogEntry& entry = header_->log[ticket % log_size];
-  entry.ticket.exchange(0);
-  entry.when.set(std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec);
-  for (std::size_t i = 0; i < LogEntry::words; ++i) {
-    std::uint64_t bytes = 0;
-    if (i * 8 < text.size()) std::memcpy(&bytes, text.data() + i * 8, std::min<std::size_t>(8, text.size() - i * 8));
-    entry.text[i].set(bytes);
-  }
-  entry.ticket.set(ticket + 1);
-}
-
-std::vector<Table::LogCopy> Table::read_log() const {
-  std::vector<std::pair<std::uint64_t, LogCopy>> found;
-  for (const LogEntry& entry : header_->log) {
-    const std::uint64_t ticket = entry.ticket.acquire();
-    if (ticket == 0) continue;
-    std::string text(LogEntry::words * 8, '\0');
-    for (std::size_t i = 0; i < LogEntry::words; ++i) {
-      const std::uint64_t bytes = entry.text[i].acquire();
-      std::memcpy(text.data() + i * 8, &bytes, 8);
-    }
-    text.resize(strnlen(text.data(), text.size()));
-    LogCopy copy{entry.when.acquire(), std::move(text)};
-    if (entry.ticket.acquire() == ticket) found.emplace_back(ticket, std::move(copy));
-  }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<LogCopy> log;
-  for (auto& [ticket, copy] : found) log.push_back(std::move(copy));
-  return log;
 }
 
 }  // namespace hierlock::engine

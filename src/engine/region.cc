@@ -136,6 +136,10 @@ bool Region::commit(std::size_t offset, std::size_t bytes) noexcept {
   return done == 0;
 }
 
+void Region::use_small_pages(std::size_t offset, std::size_t bytes) noexcept {
+  if (!in_file()) madvise(base_ + offset, bytes, MADV_NOHUGEPAGE);  // where there are no huge pages it may fail
+}
+
 void Region::discard(std::size_t offset, std::size_t bytes) noexcept {
   const std::size_t first = (offset + page_size() - 1) / page_size() * page_size();
   const std::size_t last = (offset + bytes) / page_size() * page_size();

@@ -29,6 +29,8 @@ class Region {
   bool commit(std::size_t offset, std::size_t bytes) noexcept;
   // Gives the whole pages inside the range back; they read as zeros afterwards.
   void discard(std::size_t offset, std::size_t bytes) noexcept;
+  // Private memory: each page is used when it is touched, and not 2 MiB around it (transparent huge pages).
+  void use_small_pages(std::size_t offset, std::size_t bytes) noexcept;
 
   // In a child after fork(), which does not inherit a file's mapping: another may come to lie there.
   void forget() noexcept;

@@ -1,157 +1,93 @@
 #include "engine/table.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
-#include "engine/find.h"
+#include <hierlock/error.h>
+
+#include "engine/fast_path.h"
+#include "engine/shortage.h"
 #include "engine/wait_graph.h"
 
 namespace hierlock::engine {
 
-// --- waking ----------------------------------------------------------------------------------------------
+namespace {
 
-void WakeList::add(Waiter& waiter) {
-  if (waiter.signal.relaxed() != 0) return;
-  waiter.signal.set(1);
-  if (count_ == waiters_.size()) {
-    futex_wake(waiter.signal, 1, reach_);
-  } else {
-    waiters_[count_++] = &waiter;
+constexpr std::int64_t join_patience = 2'000'000'000;
+
+}  // namespace
+
+// --- setting up ------------------------------------------------------------------------------------------
+
+Table::Table(const Capacity& capacity) : Table(std::make_unique<Mapping>(capacity)) {}
+
+Table::Table(const FileOptions& options) : Table(std::make_unique<Mapping>(options)) {}
+
+Table::Table(std::unique_ptr<Mapping> mapping)
+    : Parts(mapping->parts()),
+      mapping_(std::move(mapping)),
+      lanes_(*this),
+      holders_(*this),
+      queues_(*this, holders_),
+      tallies_(*this, holders_, queues_, lanes_),
+      nodes_(*this, mapping_->index_multiplier(), holders_, queues_, lanes_, tallies_),
+      records_(*this, queues_, [this] { recovery_.recover_now(false); }),
+      names_(*this),
+      log_(*this),
+      recovery_(*mapping_, queues_, nodes_, records_, tallies_, names_, log_),
+      breaks_(*this, holders_, queues_, nodes_),
+      look_(*this, lanes_, holders_, records_, names_) {
+  if (mapping_->instead_of() != 0) {
+    recovery_.collect_before(mapping_->instead_of());
+    recovery_.recover_now(true);
   }
+  join();
+  if (shared()) recovery_.recover();
 }
 
-// The place in the queue may belong to somebody else by now: being told to look again harms nobody.
-WakeList::~WakeList() {
-  for (std::size_t i = 0; i < count_; ++i) futex_wake(waiters_[i]->signal, 1, reach_);
-}
-
-Table::Latched::Latched(Table& table, Index node, bool all, std::int64_t patience) noexcept
-    : table_(table), first_(all ? 0 : stripe_of(node)), end_(first_) {
-  const unsigned end = all ? stripe_count : first_ + 1;
-  for (; end_ < end; ++end_) {
-    if (table_.header_->stripes[end_].latch.lock(table_.processes_, patience) != Latching::late) continue;
-    while (end_ > first_) table_.header_->stripes[--end_].latch.unlock(table_.processes_);
-    return;
-  }
-}
-
-Table::Latched::~Latched() {
-  while (end_ > first_) table_.header_->stripes[--end_].latch.unlock(table_.processes_);
-}
-
-// Model: Z1.
-void Table::sleep(Index w, std::int64_t nanoseconds) const noexcept {
-  futex_wait(waiter(w).signal, 0, nanoseconds, processes_.reach());
-}
-
-void Table::tell(Index w) noexcept {
-  waiter(w).signal.set(1);
-  futex_wake(waiter(w).signal, 1, processes_.reach());
-}
-
-// --- what a node looks like ------------------------------------------------------------------------------
-
-// Model: Q1 to Q3. The sum over the lanes of live processes. A process's lanes mean something only together (one may be
-// below zero), so if one that was counted has died meanwhile, the rest of its lanes may have been left out: then once
-// more.
-Table::Counts Table::count(const Node& node) const noexcept {
-  const Index tally = node.tally.acquire();
-  if (tally == none) return {};
-  for (std::uint32_t deaths = 0;; ++deaths) {
-    std::uint64_t intents = 0;
-    std::uint64_t shared = 0;
-    std::array<ProcessRef, most_lanes> counted;  // not initialised
-    std::size_t count = 0;
-    const std::uint32_t lanes = lanes_used();
-    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      const ProcessRef process = header_->lanes[lane].process.ordered();  // before its tally: then it is its tally
-      if (!processes_.live(process)) continue;
-      const Tally& t = tally_of(lane, tally);
-      const std::uint64_t i = t.intents.ordered();
-      const std::uint64_t s = t.shared.ordered();
-      if ((i | s) == 0) continue;
-      intents += i;
-      shared += s;
-      counted[count++] = process;
-    }
-    const bool all_live = std::all_of(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(count),
-                                      [this](ProcessRef process) { return processes_.live(process); });
-    if (all_live) return {intents & 0xFFFFFFFF, intents >> 32, shared};
-    if (deaths > process_count) return {1, 1, 1};  // damaged: in conflict with everything is what is safe
-  }
-}
-
-std::int64_t Table::highest_fence() const noexcept {
-  std::int64_t highest = 0;
-  const std::uint32_t lanes = lanes_used();
-  for (std::uint32_t lane = 0; lane < lanes; ++lane)
-    highest = std::max(highest, header_->lanes[lane].last_fence.acquire());
-  return highest;
-}
-
-inline void Table::note_fence(std::uint32_t lane, std::int64_t fence) noexcept {
-  Cell<std::int64_t>& highest = header_->lanes[lane].last_fence;
-  std::int64_t seen = highest.relaxed();
-  if (lane != common_lane_) {
-    if (seen < fence) highest.set(fence);
-    return;
-  }
-  while (seen < fence && !highest.cas(seen, fence)) {
-  }
-}
-
-std::optional<Mode> Table::held_mode(Index record, Index node) const noexcept {
-  std::optional<Mode> found;
-  any_hold(record_at(record), [&](Index held, Mode mode, bool) {
-    if (held == node) found = mode;
-    return found.has_value();
-  });
-  return found;
-}
-
-bool Table::holders_conflict(Index index, Mode mode, Index record) const noexcept {
-  const Node& node = node_at(index);
-  const auto holder = static_cast<Index>(node.word.ordered() & word::holder);
-  if (holder != none && holder != record && live_record(holder)) return true;
-  if (mode == Mode::IS) return false;
-  Counts counts = count(node);
-  const auto conflict = [&] {
-    switch (mode) {
-      case Mode::IX:
-        return counts.s != 0;
-      case Mode::S:
-        return counts.ix != 0;
-      default:
-        return counts.is + counts.ix + counts.s != 0;
-    }
+// What a process needs before its first lock: its common lane.
+void Table::join() {
+  struct Claimed {
+    std::optional<std::uint32_t> lane;
+    bool late;
   };
-  if (!conflict()) return false;
-  const std::optional<Mode> own = held_mode(record, index);
-  if (own == Mode::IS && counts.is > 0) --counts.is;
-  if (own == Mode::IX && counts.ix > 0) --counts.ix;
-  if (own == Mode::S && counts.s > 0) --counts.s;
-  return conflict();
+  const auto claim = [this](std::int64_t patience) -> Claimed {
+    const Nodes::Guard guard(nodes_, patience);
+    if (!guard.taken()) return {std::nullopt, true};
+    return {lanes_.claim_lane(capacity_.lanes), false};
+  };
+  Claimed claimed = claim(shared() ? join_patience : Latch::for_ever);
+  if (!claimed.lane && shared()) {  // those who left or died may have had them all
+    recovery_.recover_now(true, join_patience);
+    claimed = claim(join_patience);
+  }
+  if (claimed.late) {
+    throw Error(ErrorKind::unavailable, "a stopped process keeps the lock table " + mapping_->path() +
+                                            " from being opened: let it go on, or kill it, and try again");
+  }
+  if (!claimed.lane) {
+    throw Error(ErrorKind::exhausted,
+                "the lock table has no room for another process: close some, or use another table (shm:NAME)");
+  }
+  lanes_.set_common(*claimed.lane);
 }
 
-bool Table::queue_conflicts(Index node, Mode mode, QueueKey key) const noexcept {
-  bool conflict = false;
-  each_waiter(stripe_of(node), [&](const Waiter& w) {
-    conflict =
-        conflict || (w.node.relaxed() == node && w.key.relaxed() < key && !compatible(mode_of(w.mode.relaxed()), mode));
-  });
-  return conflict;
+void Table::leave_lane(std::uint32_t lane) noexcept {
+  if (lane == lanes_.common()) return;
+  tallies_.drop_empty_pages(lane);
+  lanes_.leave_lane(lane);
 }
 
-// Two requests of one owner that conflict with each other never both exist, whichever came first: granted, each would
-// keep the other waiting. True if another thread of the owner waits here in a mode that conflicts.
-bool Table::own_waiter_conflicts(const Attempt& a, Index node, Mode mode) const noexcept {
-  bool conflict = false;
-  each_waiter(stripe_of(node), [&](const Waiter& w) {
-    conflict = conflict || (w.node.relaxed() == node && w.owner.relaxed() == a.owner &&
-                            w.record.relaxed() != a.record && !compatible(mode_of(w.mode.relaxed()), mode));
-  });
-  return conflict;
+std::uint32_t Table::enter_lane() noexcept {
+  if (const std::optional<std::uint32_t> idle = lanes_.take_idle()) return *idle;
+  const Nodes::Guard guard(nodes_, shared() ? 100'000'000 : Latch::for_ever);
+  if (!guard.taken()) return lanes_.common();
+  // Of a shared table half the lanes are kept for processes, which cannot do without one.
+  return lanes_.claim_lane(shared() ? capacity_.lanes / 2 : capacity_.lanes).value_or(lanes_.common());
 }
+
+// --- deciding --------------------------------------------------------------------------------------------
 
 // In words how the owner would wait for itself; empty if it would not.
 std::string Table::self_conflict(const Attempt& a, Index index, Mode mode) const {
@@ -159,32 +95,33 @@ std::string Table::self_conflict(const Attempt& a, Index index, Mode mode) const
   std::string how;
   any_hold_of(a.owner, index, [&](Index record, Mode held) {
     if (record == a.record || compatible(held, mode)) return false;
-    how = "holds it" + as(held) + " through its lock on " + record_text(record);
+    how = "holds it" + as(held) + " through its lock on " + names_.record_text(record);
     return true;
   });
-  if (how.empty() && own_waiter_conflicts(a, index, mode)) how = "waits for it in another call";
+  if (how.empty() && a.crowd && queues_.own_waiter_conflicts(a, index, mode)) how = "waits for it in another call";
   if (how.empty()) return how;
-  const std::string node = node_text(index);
-  return owner_text(a.owner) + " asks for " + spi::describe(a.steps) + ", needs " + node + as(mode) +
+  const std::string node = names_.node_text(index);
+  return names_.owner_text(a.owner) + " asks for " + spi::describe(a.steps) + ", needs " + node + as(mode) +
          " for it and already " + how + ": it would wait for itself";
 }
 
 // --- taking ----------------------------------------------------------------------------------------------
 
+// Model: X1, if it extends.
 bool Table::begin(Attempt& a) {
   if (a.steps.size() > a.few.size()) a.many.resize(a.steps.size() - a.few.size());
   if (a.extending) a.undo.reserve(a.steps.size());  // so that nothing fails between taking a step and noting it
   Record& record = record_at(a.record);
   if (a.extending) {
-    // An operator may break what is held, not what is being changed.
+    // What is being changed is not broken at once, but doomed: its owner ends the change, and the lock with it.
     std::uint64_t w = record.word.acquire();
-    if (record_state(w) != RecordState::held ||
-        !record.word.cas(w, record_word(record_generation(w), RecordState::taking))) {
+    if (record_state(w) != RecordState::held || !record.word.cas(w, with_change(w, RecordState::changing))) {
       return false;
     }
   } else {
     record.fence.set(0);
     record.node.set(none);
+    record.parent.set(none);
     record.mode.set(static_cast<std::uint32_t>(Mode::IS));  // what it held before must not make it look stronger
     record.word.set(record_word(record_generation(record.word.relaxed()) + 1, RecordState::taking));
   }
@@ -203,24 +140,6 @@ bool is_chain(std::span<const spi::Step> steps) noexcept {
   return true;
 }
 
-constexpr std::uint64_t shut = word::holder | word::queued | word::closed;
-
-// Which words let a sharer in without a latch.
-struct Gate {
-  std::uint64_t mask, open;
-
-  explicit constexpr Gate(Mode mode) noexcept
-      : mask(shut | word::marked | (mode == Mode::IS ? 0 : word::sharing)),
-        open(word::marked | (mode == Mode::S ? word::sharing : 0)) {}
-
-  constexpr bool lets_in(std::uint64_t w) const noexcept { return (w & mask) == open; }
-  // Still open, and still the node that had the word `before`.
-  constexpr bool still_lets_in(std::uint64_t now, std::uint64_t before) const noexcept {
-    constexpr std::uint64_t generation = ~std::uint64_t{0} << word::generation_shift;
-    return (now & (mask | generation)) == (open | (before & generation));
-  }
-};
-
 }  // namespace
 
 // In one step, if nothing at all is in the way. (Model: F2 to F6.)
@@ -229,94 +148,55 @@ inline bool Table::take_fast(Attempt& a, Index index, std::uint64_t w, Mode mode
   if (mode == Mode::X) return (w & (shut | word::marked)) == 0 && node.word.cas(w, w | a.record);
   const Gate gate(mode);
   if (!gate.lets_in(w)) return false;
-  Cell<std::uint64_t>& mine = tally_of(a.lane, node.tally.acquire()).of(mode);
+  const Index number = node.tally.acquire();
+  Cell<std::uint64_t>& mine = lanes_.locked_tally_of(a.lane, number).of(mode);
   mine.add(Tally::unit(mode));  // I2: count, then look
   if (gate.still_lets_in(node.word.ordered(), w)) return true;
   mine.subtract(Tally::unit(mode));  // whoever saw the count meanwhile is told by settle(), in take_latched
+  if (node.tally.acquire() != number) queues_.tell_queue_of_number(number);
   return false;
 }
 
-// Model: A1 to A6. All ancestors are counted first, then the target is taken with a locked instruction, then all are
-// looked at: that one instruction is the "between" of I2 for the whole path.
-std::int64_t Table::take_at_once(const spi::Chain& chain, Index index, std::uint32_t lane) noexcept {
-  struct Level {
-    const Node* node;
-    std::uint64_t word;
-    Cell<std::uint64_t>* mine;
-  };
-  std::array<Level, max_depth> above;
-  Record& record = records_[index];
-  const std::uint32_t generation = record_generation(record.word.relaxed()) + 1;
-  record.mode.set(static_cast<std::uint32_t>(Mode::IS));
-  record.word.set(record_word(generation, RecordState::taking));
+Table::Taken Table::take_shared(const Nodes::Found& found, Index record, std::uint32_t lane,
+                                std::int64_t now) noexcept {
+  return take_found<Mode::S>(found, record, lane, now);
+}
 
-  const Mode intent = intention(chain.mode);
-  const Gate gate(intent);
-  const std::uint64_t unit = Tally::unit(intent);
-  const std::size_t last = chain.depth - 1u;
-  const IndexView all = index_now();
-  expect(all, chain);
-  Index parent = none;
-  std::uint64_t w = 0;
-  std::size_t counted = 0;
-  for (; counted < last; ++counted) {
-    const Index node = find(
-        all, {chain.hashes[counted], chain.segment(counted), static_cast<unsigned>(counted), chain.space}, parent, w);
-    if (node == none || !gate.lets_in(w)) break;
-    const Node& ancestor = node_at(node);
-    Cell<std::uint64_t>& mine = tally_of(lane, ancestor.tally.acquire()).intents;
-    mine.set(mine.relaxed() + unit);
-    above[counted] = {&ancestor, w, &mine};
-    parent = node;
+// Somebody is in the way of take_found(): as if nothing had been. Those who saw a count meanwhile are told. (Model:
+// A6.)
+Table::Taken Table::withdraw(std::span<const Counted> counted, Index index, Mode intent, std::uint32_t lane) noexcept {
+  for (const Counted& c : counted) {
+    Tally* const tally = tally_of(lane, c.tally);
+    if (tally != nullptr) tally->intents.set(tally->intents.relaxed() - Tally::unit(intent));
   }
-  if (counted == last) {
-    const Index target =
-        find(all, {chain.hashes[last], chain.segment(last), static_cast<unsigned>(last), chain.space}, parent, w);
-    Node& node = node_at(target);
-    record.want.set(target);
-    bool taken = false;
-    if (target != none && chain.mode == Mode::X) {
-      taken = (w & (shut | word::marked)) == 0 && node.word.cas(w, w | index);
-    } else if (target != none && Gate(Mode::S).lets_in(w)) {
-      Cell<std::uint64_t>& mine = tally_of(lane, node.tally.acquire()).shared;
-      mine.add(1);
-      taken = Gate(Mode::S).still_lets_in(node.word.ordered(), w);
-      if (!taken) {
-        mine.subtract(1);
-        if ((node.word.ordered() & word::queued) != 0) tell_queue(target);
-      }
-    }
-    if (taken) {
-      barrier_after_locked();
-      std::int64_t floor = node.last_fence.acquire();
-      bool open = true;
-      for (std::size_t i = 0; i < last; ++i) {
-        const Node& ancestor = *above[i].node;
-        open = gate.still_lets_in(ancestor.word.ordered(), above[i].word) && open;
-        floor = std::max(floor, ancestor.last_fence.acquire());
-      }
-      if (open && (processes_.alone() || processes_.live(processes_.self()))) {
-        const std::int64_t fence = floor + 1;  // I6
-        if (chain.mode == Mode::X) node.last_fence.set(fence);
-        note_fence(lane, fence);
-        record.node.set(target);
-        record.mode.set(static_cast<std::uint32_t>(chain.mode));
-        record.fence.set(fence);
-        record.since.set(coarse_time());
-        record.word.set(record_word(generation, RecordState::held));
-        return fence;
-      }
-      give_back(target, index, chain.mode, lane);
-    }
-  }
-  // Somebody is in the way: as if nothing had been. Those who saw a count meanwhile are told.
-  for (std::size_t i = 0; i < counted; ++i) above[i].mine->set(above[i].mine->relaxed() - unit);
-  record.word.exchange(record_word(generation, RecordState::free));
+  Cell<std::uint64_t>& word = record_array_[index].word;
+  word.exchange(record_word(record_generation(word.relaxed()), RecordState::free));
   barrier_after_locked();
-  for (std::size_t i = 0; i < counted; ++i) {
-    if ((above[i].node->word.ordered() & word::queued) != 0) tell_queue(static_cast<Index>(above[i].node - nodes_));
+  for (const Counted& c : counted) tell_after_withdrawing(*c.node, c.tally);
+  return {};
+}
+
+// A sharer that withdraws may have been seen. If it came so late that the number was another node's by then, it was
+// seen there: as long as it is counted, the number stays with that node.
+void Table::tell_after_withdrawing(const Node& node, Index number) noexcept {
+  if ((node.word.ordered() & word::queued) != 0) queues_.tell_queue(node_index(node));
+  if (node.tally.acquire() != number) queues_.tell_queue_of_number(number);
+}
+
+// For release_at_once(): this node, and those above it, in a lane that may have no pages there.
+const Node** Table::uncount_rest(Index node, std::uint32_t lane, const Node** end, const Node** most) noexcept {
+  while (node != none && end != most) {
+    const Node& ancestor = node_at(node);
+    *end++ = &ancestor;
+    node = ancestor.parent.relaxed();
+    uncount_ancestor(lane, ancestor.tally.relaxed(), Mode::IX);
   }
-  return 0;
+  return end;
+}
+
+// The lock was taken in another lane, and this one has no page there; or this is the common lane.
+void Table::uncount_ancestor(std::uint32_t lane, Index number, Mode intent) noexcept {
+  lanes_.locked_tally_of(lane, number).intents.subtract(Tally::unit(intent));
 }
 
 Progress Table::advance(Attempt& a, bool queue) {
@@ -325,26 +205,30 @@ Progress Table::advance(Attempt& a, bool queue) {
   for (; a.next < a.steps.size(); ++a.next) {
     const spi::Step& step = a.steps[a.next];
     const Index parent = step.parent < 0 ? none : a.node_of(static_cast<std::size_t>(step.parent));
-    if (!chain && !prepare_step(a)) return Progress::full;
+    if (!chain && !records_.prepare_step(a)) return Progress::full;
     Index node = none;
     Mode mode = step.mode;
     std::optional<Mode> own;
     Progress progress = Progress::blocked;
-    for (bool stale = true; stale;) {
+    bool first_try = true;
+    for (bool stale = true; stale; first_try = false) {
       stale = false;
       std::uint64_t w = 0;
       if (a.waiter != none) {  // its node cannot be reused: somebody, this waiter, waits for it
         node = a.node_of(a.next);
         w = node_at(node).word.acquire();
       } else {
-        node = find_or_create(step, parent, w, a.patience);
+        node = nodes_.find_or_create(step, parent, a.lane, w, a.patience);
         if (node == none) return Progress::full;
-        if (node == too_late) return Progress::late;
+        if (node == Nodes::too_late) return Progress::late;
         a.node_of(a.next) = node;
       }
-      if ((step.mode != Mode::X || step.slots != 0) && node_at(node).tally.acquire() == none) {
-        const Progress ready = prepare_sharing(node, a.patience);
-        if (ready != Progress::granted) return ready;
+      if (step.mode != Mode::X || step.slots != 0) {
+        const Index number = node_at(node).tally.acquire();
+        if (number == none || !counts(a.lane, number)) {
+          const Progress ready = nodes_.prepare_sharing(node, word::generation(w), a.lane, first_try, a.patience);
+          if (ready != Progress::granted) return ready;
+        }
       }
       if (a.extending) {
         own = held_mode(a.record, node);
@@ -352,8 +236,8 @@ Progress Table::advance(Attempt& a, bool queue) {
       }
       if (own && *own == mode) {
         progress = Progress::granted;
-        if (step.slots != 0 && node_at(node).slots.relaxed() != step.slots) {
-          a.slots_there = node_at(node).slots.relaxed();
+        if (step.slots != 0 && node_at(node).slots().relaxed() != step.slots) {
+          a.slots_there = node_at(node).slots().relaxed();
           progress = Progress::slots_disagree;
         }
         break;
@@ -368,24 +252,31 @@ Progress Table::advance(Attempt& a, bool queue) {
     if (progress != Progress::granted) return progress;
     a.floor = std::max(a.floor, node_at(node).last_fence.acquire());
     if (chain) {
+      record.parent.set(parent);
       record.node.set(node);  // in this order: for a moment it may look weaker than it is, never stronger
-      record.mode.set(static_cast<std::uint32_t>(mode));
+      record.mode.set(stored_mode(mode, step.slots != 0));
     } else {
       if (a.extending) {
         const Cell<std::uint64_t>* const place = own ? find_step(a.record, node) : nullptr;
         a.undo.push_back({node, own, place != nullptr && step_asked(place->relaxed())});
       }
-      note_step(a, node, mode, !own);
+      records_.note_step(a, node, mode, !own);
     }
     // Another thread of a crowd may be waiting. Whoever queued here before this step was written down could not see it
     // as a reason for a deadlock, so it is looked for once more.
     if (a.crowd) {
-      record.want.exchange(none);  // ordered: written down, then looked at
+      // Two fences, this one and that of WaitGraph, decide who sees whom. This thread wrote its step down, then comes
+      // the fence, then it looks for `queued` and for the entangled. A waiter sets `queued`, counts itself entangled,
+      // then comes the fence, then it reads the steps of others. In the one order of all sequentially consistent
+      // fences, one of the two is first: if it is this one, the waiter reads the step; if it is the waiter's, this
+      // thread sees `queued`.
+      record.want.exchange(none);
+      barrier_after_locked();
       if ((node_at(node).word.ordered() & word::queued) != 0 && anybody_entangled()) {
-        const Latched latched(*this, none, true, a.patience);
+        const Queues::Latched latched(queues_, none, true, a.patience);
         // Not to be had: a stopped process. Then the cycle, if there is one, ends by its members' timeouts.
         if (!latched.taken()) continue;
-        a.cycle = WaitGraph(*this).cycle_of(a.owner, none);
+        a.cycle = WaitGraph(*this, names_).cycle_of(a.owner, none);
         if (!a.cycle.empty()) {
           ++a.next;
           a.closed_by_taking = true;
@@ -405,17 +296,22 @@ Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, 
     Again again = Again::no;
     {
       WakeList wake(processes_.reach());  // outlives the latch: the woken find it free
-      const Latched latched(*this, index, all, a.patience);
+      const Queues::Latched latched(queues_, index, all, a.patience);
       if (!latched.taken()) return Progress::late;
-      if (word::generation(node.word.relaxed()) != generation) {
-        settle(index, wake);
+      // Or the node has lost its number, and may have got another, for which this process has no page. It has its new
+      // generation a moment before it loses the number, so the generation alone does not tell.
+      const bool counted = mode != Mode::X || is_slots(node);
+      if (word::generation(node.word.relaxed()) != generation ||
+          (counted && !lanes_.can_count(a.lane, node.tally.relaxed()))) {
+        queues_.settle(index, wake);
         stale = true;
         return Progress::blocked;
       }
       node.word.change_bits(0, word::queued);  // I2: shut the fast path, then look at the lanes (model: D1)
-      const Progress progress =
-          is_slots(node) ? decide_slots(a, index, queue, all, again) : decide(a, index, mode, own, queue, all, again);
-      settle(index, wake);
+      std::optional<std::uint64_t> held;
+      const Progress progress = is_slots(node) ? decide_slots(a, index, queue, all, again, held)
+                                               : decide(a, index, mode, own, queue, all, again);
+      queues_.settle(index, wake, held);
       if (again == Again::no) return progress;
     }
     all = all || again == Again::with_all;
@@ -427,15 +323,16 @@ Progress Table::take_latched(Attempt& a, Index index, std::uint32_t generation, 
 Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> own, bool queue, bool all,
                        Again& again) {
   bool passes = false;  // the queue, because its owner is here already
-  bool must_wait =
-      holders_conflict(index, mode, a.record) || (a.crowd && a.waiter == none && own_waiter_conflicts(a, index, mode));
-  if (!must_wait && queue_conflicts(index, mode, a.waiter != none ? waiter(a.waiter).key.relaxed() : ~QueueKey{0})) {
+  bool must_wait = holders_.holders_conflict(index, mode, a.record) ||
+                   (a.crowd && a.waiter == none && queues_.own_waiter_conflicts(a, index, mode));
+  if (!must_wait &&
+      queues_.queue_conflicts(index, mode, a.waiter != none ? waiter(a.waiter).key.relaxed() : ~QueueKey{0})) {
     bool already = false;
     const bool covered = any_hold_of(a.owner, index, [&](Index, Mode held) {
       already = true;
       return covers(held, mode);
     });
-    passes = already && !covered && a.waiter == none && !queue_conflicts(index, mode, newcomer);
+    passes = already && !covered && a.waiter == none && !queues_.queue_conflicts(index, mode, newcomer);
     must_wait = !covered && !passes;
   }
   if (!must_wait) {
@@ -445,11 +342,11 @@ Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> o
         again = Again::with_all;
         return Progress::blocked;
       }
-      a.cycle = WaitGraph(*this, {a.owner, a.record, index, mode}).cycle_of(a.owner, none);
+      a.cycle = WaitGraph(*this, names_, {a.owner, a.record, index, mode}).cycle_of(a.owner, none);
       if (!a.cycle.empty()) return Progress::deadlock;
     }
     const Progress progress = apply(a, index, mode, own);
-    if (a.waiter != none) leave_queue(a);
+    if (a.waiter != none) queues_.leave_queue(a);
     return progress;
   }
   if (a.waiter == none) {
@@ -460,26 +357,33 @@ Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> o
   return wait_or_refuse(a, index, mode, all, again);
 }
 
-// A slots name: any of the holders will do, so it is not a conflict with each but a matter of how many.
-Progress Table::decide_slots(Attempt& a, Index index, bool queue, bool all, Again& again) {
+// A slots name: any of the holders will do, so it is not a conflict with each but a matter of how many. `now_held` is
+// for settle(): whoever gives a slot back after it was counted tells the queue itself.
+Progress Table::decide_slots(Attempt& a, Index index, bool queue, bool all, Again& again,
+                             std::optional<std::uint64_t>& now_held) {
   Node& node = node_at(index);
-  const std::uint64_t held = count(node).s;
+  const std::uint64_t held = holders_.count_holders(index).s;
+  now_held = held;
+  const std::uint64_t slots = node.slots().relaxed();
   bool others_wait = false;
   std::uint64_t ahead = 0;
-  each_waiter(stripe_of(index), [&](const Waiter& w) {
-    if (w.node.relaxed() != index || w.record.relaxed() == a.record) return;
+  each_in_queue(index, [&](const Waiter& w) {
+    if (w.record.relaxed() == a.record) return false;
     others_wait = true;
-    if (a.waiter == none || w.key.relaxed() < waiter(a.waiter).key.relaxed()) ++ahead;
+    if (a.waiter != none && w.key.relaxed() > waiter(a.waiter).key.relaxed()) return true;
+    ++ahead;
+    return held + ahead >= slots;
   });
   const std::uint32_t wanted = a.steps[a.next].slots;
-  if (held == 0 && !others_wait) node.slots.set(wanted);
-  if (node.slots.relaxed() != wanted) {
-    a.slots_there = node.slots.relaxed();
+  if (held == 0 && !others_wait) node.slots().set(wanted);
+  if (node.slots().relaxed() != wanted) {
+    a.slots_there = node.slots().relaxed();
     return Progress::slots_disagree;
   }
   if (held + ahead < wanted) {
     const Progress progress = apply(a, index, Mode::X, std::nullopt);
-    if (a.waiter != none) leave_queue(a);
+    now_held = held + 1;
+    if (a.waiter != none) queues_.leave_queue(a);
     return progress;
   }
   if (!queue) return Progress::blocked;
@@ -496,13 +400,15 @@ Progress Table::wait_or_refuse(Attempt& a, Index index, Mode mode, bool all, Aga
     return Progress::blocked;
   }
   // See wait_graph.cc: without anybody entangled there is no cycle to close.
-  bool entangled = a.extending || a.crowd;
-  Index walked = 0;
-  for (Index r = owner_at(a.owner).records.acquire(); !entangled && r != none && ++walked < capacity_.records;
-       r = record_at(r).next_of_owner.acquire()) {
-    entangled = r != a.record && record_state(record_at(r).word.acquire()) != RecordState::free;
-  }
-  if (!all && (entangled || anybody_entangled())) {
+  const bool entangled = a.extending || a.crowd || any_record_of(a.owner, [&](Index r) {
+                           return r != a.record && record_state(record_at(r).word.acquire()) != RecordState::free;
+                         });
+  if (entangled) own_entangled().add(1);  // until it leaves the queue; before the look at what it holds
+  const auto not_queued = [&] {
+    if (entangled) own_entangled().subtract(1);
+  };
+  if (!all && (entangled || anybody_entangled()) && (a.extending || a.crowd || awaited_by_others(a, index))) {
+    not_queued();
     again = Again::with_all;
     return Progress::blocked;
   }
@@ -511,44 +417,71 @@ Progress Table::wait_or_refuse(Attempt& a, Index index, Mode mode, bool all, Aga
     already = any_hold_of(a.owner, index, [](Index, Mode) { return true; });
   }
   const QueueKey ticket = stripe(index).tickets.add(1);
-  a.waiter = enqueue(a, index, mode, already ? ticket : newcomer | ticket, entangled);
-  if (a.waiter == none) return Progress::full;
+  a.waiter = queues_.enqueue(a, index, mode, already ? ticket : newcomer | ticket, entangled);
+  if (a.waiter == none) {
+    not_queued();
+    lacks(Shortage::waiters);
+    return Progress::full;
+  }
   if (all) {
-    a.cycle = WaitGraph(*this).cycle_of(a.owner, a.waiter);
+    a.cycle = WaitGraph(*this, names_).cycle_of(a.owner, a.waiter);
     if (!a.cycle.empty()) {
-      leave_queue(a);
+      queues_.leave_queue(a);
       return Progress::deadlock;
     }
   }
   return Progress::blocked;
 }
 
-// Under the latch, `queued` set, nothing in conflict. (Model: P1 for X, P2 and P3 for the others.)
+// Whether somebody may wait for what the owner holds. Asked with `queued` set at `node`, which the owner is about to
+// wait for: see "handshake" in wait_graph.cc. Looks at a few holds only; for an owner with more the answer is yes.
+bool Table::awaited_by_others(const Attempt& a, Index node) const noexcept {
+  constexpr unsigned few = 64;
+  unsigned looked = 0;
+  bool whole = false;
+  const bool awaited = walk_records_of(a.owner, whole, [&](Index r) {
+    const RecordState state = record_state(record_at(r).word.acquire());
+    if (state == RecordState::free) return false;
+    // Another thread extends or releases this lock: it may wait as well.
+    if ((state == RecordState::taking || extended(state)) && r != a.record) return true;
+    return any_hold(record_at(r), [&](Index held, Mode, bool) {
+      return ++looked > few || held == node || (node_at(held).word.ordered() & word::queued) != 0;
+    });
+  });
+  return awaited || !whole;
+}
+
+// Under the latch, `queued` set, nothing in conflict. (Model: P1 for X, P2 and P3 for the others.) A record that the
+// word still names is a dead process's or broken, and loses the word here: the fast path is shut, so nobody else took
+// it.
 Progress Table::apply(Attempt& a, Index index, Mode mode, std::optional<Mode> own) {
   Node& node = node_at(index);
   const bool slot = is_slots(node);
   if (mode == Mode::X && !slot) {
-    if (own) tally_of(a.lane, node.tally.relaxed()).of(*own).subtract(Tally::unit(*own));
-    const Counts counts = count(node);
-    const bool empty = counts.is + counts.ix + counts.s == 0;  // or a sharer between its count and its look
-    if ((node.word.relaxed() & word::marked) != 0) {
-      node.last_fence.set(std::max(node.last_fence.relaxed(), highest_fence()));  // I6
+    if (own) lanes_.locked_tally_of(a.lane, node.tally.relaxed()).of(*own).subtract(Tally::unit(*own));
+    bool empty = true;
+    if ((node.word.relaxed() & word::marked) != 0) {  // I3
+      const Holders::Counts counts = holders_.count(index);
+      empty = counts.is + counts.ix + counts.s == 0;  // if not: a sharer between its count and its look
+      node.last_fence.set(std::max(node.last_fence.relaxed(), lanes_.highest_fence()));  // I6
     }
     node.word.change_bits(word::holder | (empty ? word::marked | word::sharing : 0), a.record);
     return Progress::granted;
   }
-  const Mode counted = slot ? Mode::S : mode;
-  if (node.tally.relaxed() == none) return Progress::full;  // prepare_sharing() gave it one, unless it is damaged
   // From S to IX or back: those of the other kind are gone, and their fences must not be higher than what comes now.
   // Before the word is turned: if this process dies in between, others may come in by the fast path.
   const bool turns = mode != Mode::IS && (mode == Mode::S) != ((node.word.relaxed() & word::sharing) != 0);
-  if (turns || slot) node.last_fence.set(std::max(node.last_fence.relaxed(), highest_fence()));  // I6
+  if (turns || slot) node.last_fence.set(std::max(node.last_fence.relaxed(), lanes_.highest_fence()));  // I6
   if (!slot) {
-    node.word.change_bits(mode == Mode::IX ? word::sharing : 0,
+    node.word.change_bits(word::holder | (mode == Mode::IX ? word::sharing : 0),
                           word::marked | (mode == Mode::S ? word::sharing : 0));  // I3: mark, then count
   }
-  Tally& mine = tally_of(a.lane, node.tally.relaxed());
-  mine.of(counted).add(Tally::unit(counted));
+  Tally& mine = lanes_.locked_tally_of(a.lane, node.tally.relaxed());
+  if (slot) {
+    mine.shared.add(Tally::slot);
+  } else {
+    mine.of(mode).add(Tally::unit(mode));
+  }
   if (own) mine.of(*own).subtract(Tally::unit(*own));
   return Progress::granted;
 }
@@ -565,411 +498,273 @@ std::int64_t Table::finish(Attempt& a) {
   } else if (a.steps.back().mode == Mode::X) {
     node_at(record.node.relaxed()).last_fence.set(fence);
   }
-  free_blocks(std::exchange(a.wanted, none));
-  note_fence(a.lane, fence);
+  records_.free_blocks(std::exchange(a.wanted, none));
+  lanes_.note_fence(a.lane, fence);
   record.fence.set(fence);
   if (!a.extending) record.since.set(coarse_time());
   record.want.set(none);
+  const std::uint32_t generation = record_generation(record.word.relaxed());
+  if (!a.extending) {
+    record.word.set(record_word(generation, RecordState::held));
+    return fence;
+  }
+  Index walked = 0;
+  for (Index b = record.steps.relaxed(); b != none && ++walked < capacity_.blocks; b = block_at(b).next.relaxed()) {
+    for (auto& step : block_at(b).word) {
+      if ((step.relaxed() & step_new) != 0) step.set(step.relaxed() & ~step_new);
+    }
+  }
   // Extended, it is another lock: whoever looked at what it held before must not act on that.
-  const std::uint32_t generation = record_generation(record.word.relaxed()) + (a.extending ? 1 : 0);
-  record.word.set(record_word(generation, RecordState::held));
-  return fence;
+  return end_change(a.record, record_word(generation + 1, RecordState::held)) ? fence : 0;
+}
+
+// An extend has ended, well or not: `word` is what the record's word is to be. False if an operator has taken the lock
+// away meanwhile. Then the lock is broken from here on, as a whole, and those who wait for it are told.
+bool Table::end_change(Index index, std::uint64_t word) noexcept {
+  Record& record = record_at(index);
+  std::uint64_t w = record.word.acquire();
+  while (record_state(w) == RecordState::changing) {
+    if (record.word.cas(w, word)) return true;
+  }
+  if (record_state(w) != RecordState::doomed) return record_state(w) != RecordState::broken;  // it had ended before
+  record.word.exchange(with_state(w, RecordState::broken));  // locked: then the look at `queued`, as in I2
+  any_step(record, [&](std::uint64_t step) {
+    const bool was_held = step_mode(step) == Mode::X || step_mode(step) == Mode::S;
+    if (was_held && (node_at(step_node(step)).word.ordered() & word::queued) != 0) queues_.tell_queue(step_node(step));
+    return false;
+  });
+  if (record.steps.relaxed() == none && (node_at(record.node.relaxed()).word.ordered() & word::queued) != 0)
+    queues_.tell_queue(record.node.relaxed());
+  return false;
 }
 
 // --- giving back -----------------------------------------------------------------------------------------
 
-// Model: G4 for X, G1 to G3 for the others.
-void Table::give_back(Index index, Index record, Mode mode, std::uint32_t lane) noexcept {
+// Model: G4 for X, G1 to G3 for the others. False if there was nothing to give back, and so no locked instruction: the
+// lock was broken, and the node is somebody else's. What the lock is, it says itself: the node may be a slots name now.
+bool Table::give_back(Index index, Index record, std::uint32_t stored, std::uint32_t lane) noexcept {
   Node& node = node_at(index);
-  std::uint64_t w = node.word.acquire();
-  const bool slot = (w & word::closed) != 0;  // a node that is held is closed only if it is a slots name
-  if (mode == Mode::X && !slot) {
-    // One compare-and-swap, whether somebody waits or not. That it is still ours is looked at because an operator may
-    // have taken it away.
+  if (mode_of(stored) == Mode::X && !is_slot(stored)) {
+    // One compare-and-swap, whether somebody waits or not. A word that names this record is held by it and nobody else,
+    // broken or not: it is overwritten by whoever takes the node from a broken lock.
+    std::uint64_t w = node.word.acquire();
     do {
-      if ((w & word::holder) != record) return;
+      if ((w & word::holder) != record) return false;
     } while (!node.word.cas(w, w & ~word::holder));
-    if ((w & word::queued) != 0) tell_queue(index);
-    return;
+    if ((w & word::queued) != 0) queues_.tell_queue(index);
+    return true;
   }
-  const Mode counted = slot ? Mode::S : mode;
-  tally_of(lane, node.tally.relaxed()).of(counted).subtract(Tally::unit(counted));
-  if ((node.word.ordered() & word::queued) != 0) tell_queue(index);  // I2: give back, then look
-}
-
-void Table::tell_queue(Index index) noexcept {
-  // With a stopped process in the way, those who wait look for themselves (I5); and who has many to tell is not kept.
-  constexpr std::int64_t just_now = 100'000'000;
-  const bool late = shared() && coarse_time() - last_late_.load(std::memory_order_relaxed) < just_now;
-  WakeList wake(processes_.reach());
-  const Latched latched(*this, index, false, late ? 0 : patience_);
-  if (latched.taken()) {
-    settle(index, wake);
+  Tally& mine = lanes_.locked_tally_of(lane, node.tally.relaxed());
+  if (is_slot(stored)) {
+    mine.shared.subtract(Tally::slot);
   } else {
-    last_late_.store(coarse_time(), std::memory_order_relaxed);
+    mine.of(mode_of(stored)).subtract(Tally::unit(mode_of(stored)));
   }
+  if ((node.word.ordered() & word::queued) != 0) queues_.tell_queue(index);  // I2: give back, then look
+  return true;
 }
 
 // Undoes an upgrade. False if a stopped process is in the way.
 bool Table::weaken(Index index, Index record, std::uint32_t lane, Mode from, Mode to, std::int64_t patience) noexcept {
   Node& node = node_at(index);
   WakeList wake(processes_.reach());
-  const Latched latched(*this, index, false, patience);
+  const Queues::Latched latched(queues_, index, false, patience);
   if (!latched.taken()) return false;
   node.word.change_bits(0, word::queued);
   node.word.change_bits(to == Mode::IX ? word::sharing : 0, word::marked | (to == Mode::S ? word::sharing : 0));
-  Tally& mine = tally_of(lane, node.tally.relaxed());
+  Tally& mine = lanes_.locked_tally_of(lane, node.tally.relaxed());
   mine.of(to).add(Tally::unit(to));
   if (from == Mode::X) {
     if ((node.word.relaxed() & word::holder) == record) node.word.change_bits(word::holder, 0);
   } else {
     mine.of(from).subtract(Tally::unit(from));
   }
-  settle(index, wake);
+  queues_.settle(index, wake);
   return true;
 }
 
 void Table::release(Index index, std::uint32_t lane) noexcept {
-  Record& record = records_[index];
+  Record& record = record_array_[index];
   const Index target = record.node.relaxed();
-  // An operator may break the lock at this moment (break_record). Whoever changes the word of the record gives back
-  // what is counted; a lock on one node in X needs no such decision, because there the node's word decides.
+  // An operator may break the lock at this moment (I8). What is counted is subtracted only by who has left `broken`, or
+  // has kept others from breaking it. A lock on one node in X needs no such decision: there the node's word says
+  // whether the lock still has it, and its intentions are its own in either case.
   const bool many = record.steps.relaxed() != none;
-  const Mode mode = node_mode(record);
+  const std::uint32_t stored = record.mode.relaxed();
   std::uint64_t w = record.word.acquire();
-  const std::uint32_t generation = record_generation(w);
-  if ((many || mode != Mode::X || is_slots(node_at(target))) && record_state(w) == RecordState::held) {
-    record.word.cas(w, record_word(generation, RecordState::taking));
+  if ((many || mode_of(stored) != Mode::X || is_slot(stored)) && record_state(w) == RecordState::held) {
+    record.word.cas(w, with_state(w, RecordState::taking));
   }
-  const bool broken = record_state(w) == RecordState::broken;
-  if (broken) clear_own_words(index);  // whoever broke it may have died before it did
-  if (broken || many) {
-    any_hold(record, [&](Index node, Mode held, bool) {
-      give_back(node, index, held, lane);
+  if (record_state(w) == RecordState::broken) {
+    release_broken(index, lane);
+  } else if (many) {
+    any_step(record, [&](std::uint64_t step) {
+      give_back(step_node(step), index, step_stored_mode(step), lane);
       return false;
     });
-    free_blocks(record.steps.exchange(none));
+    records_.free_blocks(record.steps.exchange(none));
   } else if (target != none) {
-    // As in take_at_once: the target's locked instruction stands between giving back the ancestors and looking at them.
-    const Mode intent = intention(mode);
+    // As in release_at_once: the target's locked instruction stands between giving back the ancestors and looking at
+    // them. The ancestors are found from `parent`: broken meanwhile, the target may be a node below others.
+    const Mode intent = intention(mode_of(stored));
     std::array<const Node*, max_depth> above;
     std::size_t count = 0;
-    for (Index node = node_at(target).parent.relaxed(); node != none && count < above.size();) {
+    for (Index node = record.parent.relaxed(); node != none && count < above.size();) {
       above[count] = &node_at(node);
       node = above[count++]->parent.relaxed();
     }
     for (std::size_t i = 0; i < count; ++i) {
-      Cell<std::uint64_t>& mine = tally_of(lane, above[i]->tally.relaxed()).intents;
-      if (lane == common_lane_) {
-        mine.subtract(Tally::unit(intent));
+      const Index number = above[i]->tally.relaxed();
+      Tally* const mine = tally_of(lane, number);
+      if (mine == nullptr || lane == lanes_.common()) {
+        uncount_ancestor(lane, number, intent);
       } else {
-        mine.set(mine.relaxed() - Tally::unit(intent));
+        mine->intents.set(mine->intents.relaxed() - Tally::unit(intent));
       }
     }
-    give_back(target, index, mode, lane);
-    barrier_after_locked();
-    for (std::size_t i = 0; i < count; ++i) {
-      if ((above[i]->word.ordered() & word::queued) != 0) tell_queue(static_cast<Index>(above[i] - nodes_));
+    if (give_back(target, index, stored, lane)) {
+      barrier_after_locked();
+    } else {
+      full_fence();
     }
+    tell_queues({above.data(), count});
   }
   record.node.set(none);
-  record.word.set(record_word(generation, RecordState::free));
-  if (record.note.relaxed() != none) free_blocks(record.note.exchange(none));  // after: a held record has its note
+  record.word.set(record_word(record_generation(w), RecordState::free));
+  if (record.note.relaxed() != none)
+    records_.free_blocks(record.note.exchange(none));  // after: a held record has its note
 }
 
-void Table::clear_own_words(Index index) noexcept {
-  const Record& record = record_at(index);
-  const auto clear = [&](Index n) {
-    Node& node = node_at(n);
-    std::uint64_t w = node.word.ordered();
-    while (n != none && (w & word::holder) == index) {
-      if (!node.word.cas(w, w & ~word::holder)) continue;
-      if ((w & word::queued) != 0) tell_queue(n);
-      return;
-    }
-  };
-  clear(record.node.relaxed());
+void Table::tell_queues(std::span<const Node* const> nodes) noexcept {
+  for (const Node* node : nodes) {
+    if ((node->word.ordered() & word::queued) != 0) queues_.tell_queue(node_index(*node));
+  }
+}
+
+// Model: G4, then G1. The nodes that it had in X may be somebody else's and even mean other keys: they are forgotten
+// first, while the lock is broken and nobody takes them for its own. The others are still counted, so they are what
+// they were. They are subtracted after the lock has left `broken` (I8): until then others subtract them from what they
+// count.
+void Table::release_broken(Index index, std::uint32_t lane) noexcept {
+  Record& record = record_at(index);
+  const auto exclusive = [](std::uint32_t stored) { return mode_of(stored) == Mode::X && !is_slot(stored); };
+  if (const std::uint32_t stored = record.mode.relaxed(); record.steps.relaxed() == none && exclusive(stored)) {
+    give_back(record.node.relaxed(), index, stored, lane);
+    record.node.set(none);
+  }
   Index walked = 0;
   for (Index b = record.steps.relaxed(); b != none && ++walked < capacity_.blocks; b = block_at(b).next.relaxed()) {
-    for (const auto& step : block_at(b).word) clear(step_node(step.relaxed()));
+    for (auto& step : block_at(b).word) {
+      if (step.relaxed() == 0 || !exclusive(step_stored_mode(step.relaxed()))) continue;
+      give_back(step_node(step.relaxed()), index, step_stored_mode(step.relaxed()), lane);
+      step.set(0);
+    }
   }
+  record.word.exchange(with_state(record.word.relaxed(), RecordState::taking));
+  any_tally(record, [&](Index node, Mode mode) {
+    give_back(node, index, stored_mode(mode, is_slots(node_at(node))), lane);
+    return false;
+  });
+  records_.free_blocks(record.steps.exchange(none));
 }
 
 // What the whole request is, for those who look at the queue. Written before the latch is taken; none if full.
 void Table::describe(Attempt& a) {
-  a.wanted = write_text(spi::describe(a.steps));
+  a.wanted = records_.write_text(spi::describe(a.steps));
   a.described = true;
 }
 
+// Model: Z2, or Z3 without the latch; X4, if it extends.
 void Table::abandon(Attempt& a) noexcept {
   if (a.waiter != none) {
     const Index node = waiter(a.waiter).node.relaxed();
     WakeList wake(processes_.reach());
-    const Latched latched(*this, node, false, patience_);
+    const Queues::Latched latched(queues_, node, false, queues_.patience());
     if (latched.taken()) {
-      leave_queue(a);
-      settle(node, wake);
+      queues_.leave_queue(a);
+      queues_.settle(node, wake);
     } else {
-      // A stopped process has the latch. Leaving is one store; the others look for themselves (I5).
+      // A stopped process has the latch. Leaving is one store, and whoever has the latch later unlinks what is left;
+      // the others look for themselves (I5).
       const bool entangled = waiter(a.waiter).entangled.relaxed() != 0;
-      waiter(a.waiter).waiting.exchange(0);
+      ProcessRef mine = processes_.self();
+      waiter(a.waiter).process.cas(mine, 0);
       if (entangled) own_entangled().subtract(1);
       a.waiter = none;
     }
   }
-  free_blocks(std::exchange(a.wanted, none));
+  records_.free_blocks(std::exchange(a.wanted, none));
   if (!a.extending) {
     release(a.record, a.lane);
     return;
   }
-  std::int64_t patience = patience_;  // for all of them together: somebody has a deadline
+  std::int64_t patience = queues_.patience();  // for all of them together: somebody has a deadline
   for (auto undo = a.undo.rbegin(); undo != a.undo.rend(); ++undo) {
     Cell<std::uint64_t>* const place = find_step(a.record, undo->node);
     if (place == nullptr) continue;  // damaged
-    const Mode now = step_mode(place->relaxed());
+    const std::uint32_t stored = step_stored_mode(place->relaxed());
+    const Mode now = mode_of(stored);
     if (undo->before) {
-      place->set(make_step(undo->node, *undo->before, undo->asked_before));
+      place->set(make_step(undo->node, stored_mode(*undo->before, is_slot(stored)), undo->asked_before));
       // A stopped process in the way: then it stays stronger than it need be until it is released.
       if (*undo->before != now && !weaken(undo->node, a.record, a.lane, now, *undo->before, patience)) {
-        place->set(make_step(undo->node, now, undo->asked_before));
-        record_at(a.record).stayed_stronger.add(1);
+        place->set(make_step(undo->node, stored, undo->asked_before));
         patience = 0;
       }
     } else {
-      give_back(undo->node, a.record, now, a.lane);
-      drop_last_step(a.record);
+      give_back(undo->node, a.record, stored, a.lane);
+      records_.drop_last_step(a.record);
     }
   }
   a.undo.clear();
   Record& record = record_at(a.record);
-  record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::held));
-}
-
-// --- the queue -------------------------------------------------------------------------------------------
-
-// Model: E1.
-Index Table::enqueue(const Attempt& a, Index node, Mode mode, QueueKey key, bool entangled) {
-  constexpr std::uint32_t waiters_per_commit = 64;
-  const unsigned s = stripe_of(node);
-  Waiter* const first = waiters_of(s);
-  const std::uint32_t used = waiters_used(s);
-  std::uint32_t place = 0;
-  while (place < used && first[place].waiting.relaxed() != 0) ++place;
-  if (place == capacity_.waiters_per_stripe) return none;
-  Waiter& w = first[place];
-  if (place == used && place % waiters_per_commit == 0 && region_->in_file() &&
-      !region_->commit(static_cast<std::size_t>(reinterpret_cast<std::byte*>(&w) - region_->base()),
-                       waiters_per_commit * line)) {
-    return none;
-  }
-  w.signal.set(0);
-  w.key.set(key);
-  w.since.set(coarse_time());
-  w.node.set(node);
-  w.record.set(a.record);
-  w.owner.set(a.owner);
-  w.process.set(processes_.self());
-  w.wanted.set(a.wanted);
-  w.mode.set(static_cast<std::uint32_t>(mode));
-  w.entangled.set(entangled ? 1 : 0);
-  if (entangled) own_entangled().add(1);
-  if (place == used) header_->stripes[s].used.set(used + 1);  // before it waits: then it is seen, and collected
-  w.waiting.set(1);
-  return waiter_index(w);
-}
-
-void Table::dequeue(Waiter& w) noexcept {
-  w.waiting.set(0);
-  if (w.entangled.relaxed() != 0) own_entangled().subtract(1);
-  w.wanted.set(none);
-  const unsigned s = stripe_of(w.node.relaxed());
-  Waiter* const first = waiters_of(s);
-  std::uint32_t used = waiters_used(s);
-  while (used > 0 && first[used - 1].waiting.relaxed() == 0) --used;
-  header_->stripes[s].used.set(used);
-}
-
-// Model: P4, Z2.
-void Table::leave_queue(Attempt& a) noexcept {
-  dequeue(waiter(a.waiter));
-  a.waiter = none;
-}
-
-// Model: T1 to T4. Under the latch, after any change: sets `queued` to whether anybody waits, and tells those who may
-// go now (I5).
-void Table::settle(Index index, WakeList& wake) noexcept {
-  Node& node = node_at(index);
-  const bool anybody = is_slots(node) ? tell_slots(index, wake) : tell_modes(index, wake);
-  const bool set = (node.word.relaxed() & word::queued) != 0;
-  if (set != anybody) node.word.change_bits(anybody ? 0 : word::queued, anybody ? word::queued : 0);
-}
-
-// As many as there are free slots, the first in the queue first.
-bool Table::tell_slots(Index index, WakeList& wake) noexcept {
-  const Node& node = node_at(index);
-  const std::uint64_t held = count(node).s;
-  bool anybody = false;
-  QueueKey last = 0;
-  for (std::uint64_t free = node.slots.relaxed() > held ? node.slots.relaxed() - held : 0;; --free) {
-    Waiter* next = nullptr;
-    each_waiter(stripe_of(index), [&](Waiter& w) {
-      if (w.node.relaxed() != index || w.key.relaxed() < last) return;
-      if (next == nullptr || w.key.relaxed() < next->key.relaxed()) next = &w;
-    });
-    anybody = anybody || next != nullptr;
-    if (next == nullptr || free == 0) return anybody;
-    last = next->key.relaxed() + 1;
-    wake.add(*next);
-  }
-}
-
-// All that conflict with no holder and no earlier waiter (I4). Two passes over the stripe's waiters, however many.
-bool Table::tell_modes(Index index, WakeList& wake) noexcept {
-  std::array<QueueKey, all_modes.size()> first;  // the earliest waiter in each mode
-  first.fill(~QueueKey{0});
-  bool anybody = false;
-  each_waiter(stripe_of(index), [&](const Waiter& w) {
-    if (w.node.relaxed() != index) return;
-    anybody = true;
-    QueueKey& earliest = first[w.mode.relaxed() % first.size()];
-    earliest = std::min(earliest, w.key.relaxed());
-  });
-  if (!anybody) return false;
-  std::array<bool, all_modes.size()> held_up{};
-  for (const Mode mode : all_modes) held_up[static_cast<std::size_t>(mode)] = holders_conflict(index, mode, none);
-  each_waiter(stripe_of(index), [&](Waiter& w) {
-    if (w.node.relaxed() != index) return;
-    const auto mode = mode_of(w.mode.relaxed());
-    // Only the entangled can hold the node already: through the lock they extend, or through another of their owner's.
-    const bool here = w.entangled.relaxed() != 0;
-    if (held_up[static_cast<std::size_t>(mode)] && !(here && !holders_conflict(index, mode, w.record.relaxed())))
-      return;
-    const bool behind = std::any_of(all_modes.begin(), all_modes.end(), [&](Mode other) {
-      return first[static_cast<std::size_t>(other)] < w.key.relaxed() && !compatible(other, mode);
-    });
-    if (!behind ||
-        (here && any_hold_of(w.owner.relaxed(), index, [&](Index, Mode held) { return covers(held, mode); }))) {
-      wake.add(w);
-    }
-  });
-  return true;
-}
-
-// --- locks on many targets -------------------------------------------------------------------------------
-
-bool Table::prepare_step(Attempt& a) {
-  Record& record = record_at(a.record);
-  if (a.extending && record.steps.relaxed() == none && !to_steps(a.record)) return false;
-  const Index head = record.steps.relaxed();
-  if (head != none && block_at(head).used.relaxed() < Block::words) return true;
-  const Index fresh = take_block();
-  if (fresh == none) return false;
-  block_at(fresh).next.set(head);
-  record.steps.set(fresh);
-  return true;
-}
-
-void Table::note_step(Attempt& a, Index node, Mode mode, bool fresh) noexcept {
-  const bool asked = a.steps[a.next].asked;
-  if (fresh) {
-    Block& block = block_at(record_at(a.record).steps.relaxed());
-    const auto used = static_cast<std::uint32_t>(block.used.relaxed() % Block::words);
-    block.word[used].set(make_step(node, mode, asked));
-    block.used.set(used + 1);
-    return;
-  }
-  Cell<std::uint64_t>* const place = find_step(a.record, node);
-  if (place == nullptr) return;  // damaged
-  place->set(make_step(node, mode, asked || step_asked(place->relaxed())));
-}
-
-// The newest step goes. Its block stays, empty or not, until the lock is released: others may be walking along the
-// list.
-void Table::drop_last_step(Index index) noexcept {
-  Index block = record_at(index).steps.relaxed();
-  while (block != none && block_at(block).used.relaxed() == 0) block = block_at(block).next.relaxed();
-  const std::uint32_t used = block_at(block).used.relaxed();
-  if (block == none || used > Block::words) return;  // damaged
-  block_at(block).word[used - 1].set(0);
-  block_at(block).used.set(used - 1);
-}
-
-// Turns the record of one path into a list, ancestors first.
-bool Table::to_steps(Index index) {
-  Record& record = record_at(index);
-  std::array<std::uint64_t, max_depth> steps{};
-  std::size_t count = 0;
-  any_hold(record, [&](Index node, Mode mode, bool) {
-    steps[count] = make_step(node, mode, count == 0);  // the deepest is what was asked for
-    ++count;
-    return false;
-  });
-  Index head = none;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (head == none || block_at(head).used.relaxed() == Block::words) {
-      const Index fresh = take_block();
-      if (fresh == none) {
-        free_blocks(head);
-        return false;
-      }
-      block_at(fresh).next.set(head);
-      head = fresh;
-    }
-    const auto used = static_cast<std::uint32_t>(block_at(head).used.relaxed() % Block::words);
-    block_at(head).word[used].set(steps[count - 1 - i]);
-    block_at(head).used.set(used + 1);
-  }
-  record.steps.set(head);
-  return true;
-}
-
-Cell<std::uint64_t>* Table::find_step(Index record, Index node) const noexcept {
-  Index walked = 0;
-  for (Index b = record_at(record).steps.relaxed(); b != none && ++walked < capacity_.blocks;
-       b = block_at(b).next.relaxed()) {
-    for (auto& w : block_at(b).word) {
-      if (w.relaxed() != 0 && step_node(w.relaxed()) == node) return &w;
-    }
-  }
-  return nullptr;
+  end_change(a.record, with_state(record.word.relaxed(), RecordState::held));
 }
 
 // --- handing over ----------------------------------------------------------------------------------------
 
-// Under all latches: everything `from` holds is `to`'s, which is not `held` before the caller says so: until then it
-// may be taken back, and must not be broken.
+// Under all latches: everything `from` holds is `to`'s. Neither is `held` before the caller says so: until then the
+// lock may be taken back, and must not be broken.
 void Table::move_record(Index from, Index to) noexcept {
   Record& a = record_at(from);
   Record& b = record_at(to);
-  any_hold(a, [&](Index node, Mode mode, bool) {
-    if (mode == Mode::X && !is_slots(node_at(node))) node_at(node).word.change_bits(word::holder, to);
-    return false;
-  });
-  // The new one has everything before the old one has nothing: whatever dies in between, one of them names each node.
+  // The new record names every node before a node's word names the new record, and the old one forgets them after. So
+  // wherever this process dies, each record names all words that name it, and its chunk can be collected by itself.
   b.fence.set(a.fence.relaxed());
   b.since.set(a.since.relaxed());
   b.mode.set(a.mode.relaxed());
+  b.parent.set(a.parent.relaxed());
   b.node.set(a.node.relaxed());
   b.steps.set(a.steps.relaxed());
   b.note.set(a.note.relaxed());
   b.want.set(none);
+  any_hold(a, [&](Index node, Mode mode, bool) {
+    if (mode == Mode::X && !is_slots(node_at(node))) node_at(node).word.change_bits(word::holder, to);
+    return false;
+  });
   a.node.set(none);
   a.steps.set(none);
   a.note.set(none);
-  b.word.set(record_word(record_generation(b.word.relaxed()) + 1, RecordState::taking));
-  a.word.set(record_word(record_generation(a.word.relaxed()), RecordState::free));
 }
 
-Progress Table::give(Index record, Index to, std::string& cycle) {
+Progress Table::give(Index from, Index to, std::string& cycle) {
   const std::int64_t give_patience = shared() ? 100'000'000 : Latch::for_ever;
-  const Latched latched(*this, none, true, give_patience);
+  const Queues::Latched latched(queues_, none, true, give_patience);
   if (!latched.taken()) return Progress::late;
-  std::uint64_t handle = record_at(record).word.relaxed();
-  if (record_state(handle) != RecordState::held ||
-      !record_at(record).word.cas(handle, record_word(record_generation(handle), RecordState::taking))) {
+  Record& record = record_at(from);
+  Record& other = record_at(to);
+  // Whoever looks for the lock to break it may meet neither record while it goes from one to the other.
+  struct UnderWay {
+    Cell<std::uint64_t>& handovers;
+    explicit UnderWay(Cell<std::uint64_t>& count) : handovers(count) { count.exchange(count.relaxed() | 1); }
+    ~UnderWay() { handovers.exchange((handovers.relaxed() | 1) + 1); }
+  } const under_way(header_->handovers);
+  std::uint64_t lock = record.word.relaxed();
+  if (record_state(lock) != RecordState::held || !record.word.cas(lock, with_change(lock, RecordState::taking))) {
     return Progress::lost;
   }
-  move_record(record, to);
+  move_record(from, to);
+  other.word.set(record_word(record_generation(other.word.relaxed()) + 1, RecordState::taking));
   const Index owner = record_at(to).owner.relaxed();
   Index waiting = none;
   for (unsigned s = 0; s < stripe_count; ++s) {
@@ -982,12 +777,14 @@ Progress Table::give(Index record, Index to, std::string& cycle) {
       }
     });
   }
+  // Its handle is as good as before, but whoever read the record's word before must not act on it.
   const auto take_back = [&] {
-    move_record(to, record);
-    record_at(record).word.set(handle);  // its handle is as good as before
+    move_record(to, from);
+    other.word.set(with_state(other.word.relaxed(), RecordState::free));
+    record.word.set(with_state(record.word.relaxed(), RecordState::held));
   };
   try {
-    if (waiting != none) cycle = WaitGraph(*this).cycle_of(owner, waiting);
+    if (waiting != none) cycle = WaitGraph(*this, names_).cycle_of(owner, waiting);
   } catch (...) {
     take_back();
     throw;
@@ -996,10 +793,11 @@ Progress Table::give(Index record, Index to, std::string& cycle) {
     take_back();
     return Progress::deadlock;
   }
-  record_at(to).word.set(record_word(record_generation(record_at(to).word.relaxed()), RecordState::held));
+  other.word.set(with_state(other.word.relaxed(), RecordState::held));
+  record.word.set(record_word(record_generation(record.word.relaxed()), RecordState::free));
   for (unsigned s = 0; waiting != none && s < stripe_count; ++s) {
     each_waiter(s, [&](Waiter& w) {  // what it holds now may let it pass a queue
-      if (w.owner.relaxed() == owner) tell(waiter_index(w));
+      if (w.owner.relaxed() == owner) queues_.tell(waiter_index(w));
     });
   }
   return Progress::granted;

@@ -1,10 +1,7 @@
 // Deadlock, found at the moment the cycle closes.
 //
-// Every member of a cycle waits, so the graph has the waiting requests as its nodes. A wait ends when everybody it
-// waits for can go on (for slots: when one holder can), and an owner can go on when all its waits end. Starting from
-// "nobody is stuck who does not wait", this is reduced until nothing changes; what is left is deadlocked. (Holt, Some
-// Deadlock Properties of Computer Systems, 1972: graph reduction, which unlike the search for a cycle is right for
-// slots too.)
+// Every member of a cycle waits, so the graph has the waiting requests as its nodes. reduction.cc says when a wait can
+// end. What cannot is deadlocked.
 //
 // Why most waits need no look at the graph: a request takes its nodes in the canonical order. If every waiter held
 // nothing but earlier nodes of the plan it waits in, then along "waits for a node held by" the nodes waited for would
@@ -13,146 +10,142 @@
 // waiter is entangled or such a waiter exists. An owner that several threads act for may become entangled while it
 // waits, so its waiters always count.
 //
+// Why most of the others need none either: a cycle that a new waiter closes goes on from somebody who waits for a node
+// that its owner holds (or behind a wait of its owner; but an owner with one thread that does not extend a lock has no
+// other wait). So if none of these nodes is `queued`, the waiter joins the queue under the latch of its stripe alone.
+//
+// Handshake: two waiters may do so at the same time. Each sets `queued` at the node it will wait for, counts itself if
+// it is entangled, and only then looks whether anybody is entangled and whether its own nodes are `queued`; all these
+// steps are ordered. Of the members of a cycle, let L be the one that sets `queued` last. It holds what another member
+// waits for, so it sees `queued` there if it looks. If it does not look, then because it is not entangled and the
+// member E that is had not been counted: then E looks later than L has set `queued`, and sees it. L or E takes all
+// latches. It gets them after the others have joined their queues, because each keeps its stripe's latch from setting
+// `queued` until then, so its graph has them all. (If L stands in a queue before another member, that one joined
+// earlier, so L has passed it: its owner holds the node, and it looks at the graph.)
+//
 // An owner that several threads act for might be rescued from a cycle by itself: one of its threads comes to hold the
 // node and lets the other pass the queue. The graph does not count on it, because what rescues may be released first.
 //
 // Invariant: no set of waiters is deadlocked, but for the moment in which the one who closed a cycle is about to give
 // up. New waits, and locks given to waiting owners, are tried and taken back if they would break it. Everything else
 // only takes edges away: a release, a waiter that leaves, and a grant, which turns edges to an earlier waiter into
-// edges to a holder.
+// edges to a holder. So a deadlock contains the owner that has just begun to wait or come to hold something, all its
+// members wait for that owner, and it is enough to look at those who do. The others' locks are not walked along.
 #include "engine/wait_graph.h"
 
 #include <algorithm>
+#include <array>
+#include <unordered_set>
 
 namespace hierlock::engine {
 
-WaitGraph::WaitGraph(const Table& table, Supposed supposed) : table_(table), supposed_(supposed) {
+WaitGraph::WaitGraph(const Parts& table, const Names& names, Supposed supposed)
+    : table_(table), names_(names), supposed_(supposed) {
+  barrier_after_locked();  // the latches were taken and `queued` was set: the other side is in Table::advance
+  std::size_t waiters = 0;
+  for (unsigned s = 0; s < stripe_count; ++s) waiters += table_.waiters_used(s);
+  reduction_.reserve(waiters);
   for (unsigned s = 0; s < stripe_count; ++s) {
     table_.each_waiter(s, [&](const Waiter& w) {
-      Wait wait{};
-      wait.waiter = table_.waiter_index(w);
-      wait.owner = w.owner.relaxed();
-      wait.node = w.node.relaxed();
-      wait.record = w.record.relaxed();
-      wait.mode = mode_of(w.mode.relaxed());
-      wait.key = w.key.relaxed();
-      const Node& node = table_.node_at(wait.node);
-      wait.any_will_do = table_.is_slots(node);
-      wait.capacity = node.slots.relaxed();
-      by_node_[wait.node].push_back(waits_.size());
-      ++stuck_of_[wait.owner];
-      waits_.push_back(std::move(wait));
+      const Index index = w.node.relaxed();
+      const Node& node = table_.node_at(index);
+      // A damaged table may say 0 slots.
+      const std::uint64_t slots = table_.is_slots(node) ? std::max<std::uint64_t>(node.slots().relaxed(), 1) : 0;
+      reduction_.add({table_.waiter_index(w), w.owner.relaxed(), index, w.record.relaxed(), mode_of(w.mode.relaxed()),
+                      w.key.relaxed()},
+                     slots);
     });
   }
-  find_queues();
-  find_holders();
-}
-
-// Who stands before whom.
-void WaitGraph::find_queues() {
-  for (auto& [node, queue] : by_node_) {
-    std::sort(queue.begin(), queue.end(),
-              [this](std::size_t a, std::size_t b) { return waits_[a].key < waits_[b].key; });
-    for (std::size_t i = 0; i < queue.size(); ++i) {
-      Wait& wait = waits_[queue[i]];
-      for (std::size_t before = i; before-- > 0;) {
-        const Wait& earlier = waits_[queue[before]];
-        if (wait.any_will_do) {
-          wait.ahead.push_back(earlier.owner);
-          continue;
-        }
-        if (!compatible(earlier.mode, wait.mode)) wait.owners.push_back(earlier.owner);
-        if (earlier.mode == Mode::X) break;  // and that one waits for all before it
-      }
-    }
-  }
-}
-
-// What the waiting owners hold of what is waited for: each owner's locks are walked along once.
-void WaitGraph::find_holders() {
-  const auto holds = [this](Index owner, Index record, Index node, Mode mode) {
-    const auto queue = by_node_.find(node);
-    if (queue == by_node_.end()) return;
-    for (const std::size_t i : queue->second) {
-      Wait& wait = waits_[i];
-      if (wait.any_will_do || (record != wait.record && !compatible(mode, wait.mode))) wait.owners.push_back(owner);
-    }
-  };
-  for (const auto& [owner, stuck] : stuck_of_) {
-    Index walked = 0;
-    for (Index r = table_.owner_at(owner).records.acquire(); r != none && ++walked < table_.capacity_.records;
-         r = table_.record_at(r).next_of_owner.acquire()) {
-      const Record& record = table_.record_at(r);
-      const std::uint64_t before = record.word.acquire();
-      if (record_state(before) == RecordState::free) continue;
-      std::vector<std::pair<Index, Mode>> held;
-      table_.any_hold(record, [&](Index node, Mode mode, bool) {
-        if (by_node_.contains(node)) held.emplace_back(node, mode);
-        return false;
-      });
-      // Another thread of a crowd may have released it meanwhile.
-      const std::uint64_t after = record.word.acquire();
-      if (record_generation(after) != record_generation(before) || record_state(after) == RecordState::free) continue;
-      for (const auto& [node, mode] : held) holds(owner, r, node, mode);
-    }
-    if (owner == supposed_.owner) holds(owner, supposed_.record, supposed_.node, supposed_.mode);
-  }
-}
-
-bool WaitGraph::owner_stuck(Index owner) const {
-  const auto at = stuck_of_.find(owner);
-  return at != stuck_of_.end() && at->second > 0;
-}
-
-bool WaitGraph::can_end(const Wait& wait) const {
-  const auto stuck = [this](Index owner) { return owner_stuck(owner); };
-  const auto kept = static_cast<std::uint64_t>(std::count_if(wait.owners.begin(), wait.owners.end(), stuck));
-  if (!wait.any_will_do) return kept == 0;
-  // Those ahead are served first; the stuck ones among them keep what they get.
-  return wait.capacity > kept + static_cast<std::uint64_t>(std::count_if(wait.ahead.begin(), wait.ahead.end(), stuck));
+  reduction_.arrange();
 }
 
 std::string WaitGraph::cycle_of(Index owner, Index waiter) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (Wait& wait : waits_) {
-      if (!wait.stuck || !can_end(wait)) continue;
-      wait.stuck = false;
-      --stuck_of_[wait.owner];
-      changed = true;
-    }
-  }
-  std::size_t first = waits_.size();
-  for (std::size_t i = 0; i < waits_.size(); ++i) {
-    if (!waits_[i].stuck || waits_[i].owner != owner) continue;
-    if (first == waits_.size() || waits_[i].waiter == waiter) first = i;
-  }
-  return first == waits_.size() ? std::string() : tell(first);
+  if (!reduction_.waits(owner)) return {};
+  find_exclusive();
+  reduction_.reach(owner, [this](Index reached, const auto& f) { each_hold_of(reached, f); });
+  reduction_.reduce();
+  const std::optional<Reduction::Stuck> first = reduction_.stuck_of(owner, waiter);
+  return first ? tell(*first) : std::string();
 }
 
-// From one stuck wait to the next, until somebody comes up a second time.
-std::string WaitGraph::tell(std::size_t first) const {
-  std::string words;
-  std::vector<Index> told;
-  for (std::size_t at = first; std::find(told.begin(), told.end(), waits_[at].owner) == told.end();) {
-    const Wait& wait = waits_[at];
-    told.push_back(wait.owner);
-    if (!words.empty()) words += "; ";
-    words += table_.owner_text(wait.owner) + " waits for " + table_.node_text(wait.node) + " (" +
-             std::string(to_string(wait.mode)) + ")";
-    std::size_t next = waits_.size();
-    for (const std::vector<Index>* list : {&wait.owners, &wait.ahead}) {
-      for (const Index owner : *list) {
-        for (std::size_t i = 0; next == waits_.size() && i < waits_.size(); ++i) {
-          if (waits_[i].stuck && waits_[i].owner == owner) next = i;
-        }
-      }
+// Which waiting owners hold an awaited node in X, and whether any is held in another way: only then are the locks of
+// owners walked along, which may be many.
+void WaitGraph::find_exclusive() {
+  first_exclusive_.assign(reduction_.owners(), 0);
+  exclusive_.reserve(reduction_.nodes());
+  for (std::uint32_t n = 0; n < reduction_.nodes(); ++n) {
+    const Index index = reduction_.node(n);
+    const Node& node = table_.node_at(index);
+    const std::uint64_t word = node.word.acquire();
+    shared_ = shared_ || (word & word::marked) != 0 || table_.is_slots(node);
+    const auto record = static_cast<Index>(word & word::holder);
+    if (record == none || !table_.holds_words(record)) continue;
+    const Index owner = table_.record_at(record).owner.acquire();
+    // Still the same: then the owner is that of the record that holds it. Who does not wait does not matter.
+    if ((node.word.acquire() & word::holder) != record || !reduction_.waits(owner)) continue;
+    std::uint32_t& first = first_exclusive_[reduction_.number_of(owner)];
+    exclusive_.push_back({{record, index, Mode::X}, first});
+    first = static_cast<std::uint32_t>(exclusive_.size());
+  }
+}
+
+template <class F>
+void WaitGraph::each_hold_of(Index owner, F f) {
+  for (std::uint32_t at = first_exclusive_[reduction_.number_of(owner)]; at != 0; at = exclusive_[at - 1].next) {
+    f(exclusive_[at - 1].hold);
+  }
+  if (shared_) each_shared_hold_of(owner, f);
+  if (owner == supposed_.owner) f({supposed_.record, supposed_.node, supposed_.mode});
+}
+
+// An owner may have thousands of locks under a few parents. What a lock holds above its target is told once for each
+// parent; the rest is a look at the lock alone.
+template <class F>
+void WaitGraph::each_shared_hold_of(Index owner, F f) {
+  constexpr std::size_t remembered = 256;
+  std::array<std::uint64_t, remembered> told{};  // parent and the intention on it
+  bool whole = false;                            // it is, unless the owner's process has died: all latches are ours
+  table_.walk_records_of(owner, whole, [&](Index r) {
+    const Record& record = table_.record_at(r);
+    const std::uint64_t before = record.word.acquire();
+    if (record_state(before) == RecordState::free) return false;
+    std::uint64_t* place = nullptr;
+    std::uint64_t above = 0;
+    if (record_state(before) == RecordState::held && record.steps.acquire() == none) {
+      const Index parent = record.parent.acquire();
+      above = make_step(parent, static_cast<std::uint32_t>(intention(table_.node_mode(record))), true);
+      place = &told[parent % remembered];
+      if (*place == above && !reduction_.awaited(record.node.acquire())) return false;
     }
-    if (next == waits_.size()) break;
-    const bool holds = table_.any_hold_of(waits_[next].owner, wait.node, [](Index, Mode) { return true; });
-    words += holds ? ", held by " : ", where an earlier place in the queue is taken by ";
-    words += table_.owner_text(waits_[next].owner);
-    at = next;
+    held_.clear();
+    table_.any_hold(record, [&](Index node, Mode mode, bool) {
+      if (reduction_.awaited(node) && (mode != Mode::X || table_.is_slots(table_.node_at(node)))) {
+        held_.push_back({r, node, mode});
+      }
+      return false;
+    });
+    // Another thread of a crowd may have released it meanwhile.
+    const std::uint64_t after = record.word.acquire();
+    if (!same_lock(after, before) || record_state(after) == RecordState::free) return false;
+    for (const Reduction::Hold& hold : held_) f(hold);
+    if (place != nullptr && after == before) *place = above;
+    return false;
+  });
+}
+
+// From one stuck wait to the next, until an owner comes up a second time.
+std::string WaitGraph::tell(Reduction::Stuck first) {
+  std::string words;
+  std::unordered_set<Index> told;
+  for (const Reduction::Wait* wait = first.wait; told.insert(wait->owner).second;) {
+    if (!words.empty()) words += "; ";
+    words += names_.owner_text(wait->owner) + " waits for " + names_.node_text(wait->node) + " (" +
+             std::string(to_string(wait->mode)) + ")";
+    const std::optional<Reduction::Stuck> next = reduction_.next_of(*wait);
+    if (!next) break;
+    words += next->by_hold ? ", held by " : ", where an earlier place in the queue is taken by ";
+    words += names_.owner_text(next->wait->owner);
+    wait = next->wait;
   }
   return words;
 }

@@ -2,49 +2,49 @@
 #pragma once
 
 #include <string>
-#include <unordered_map>
 #include <vector>
 
-#include "engine/table.h"
+#include "engine/names.h"
+#include "engine/parts.h"
+#include "engine/reduction.h"
 
 namespace hierlock::engine {
 
 class WaitGraph {
  public:
-  // What somebody is about to be granted, to be looked at as if it were.
+  // A lock that is about to be granted. The graph treats it as granted.
   struct Supposed {
     Index owner, record, node;
     Mode mode;
   };
-  explicit WaitGraph(const Table& table, Supposed supposed = {none, none, none, Mode::IS});
+  WaitGraph(const Parts& table, const Names& names, Supposed supposed = {none, none, none, Mode::IS});
 
   // Empty if every wait of the owner can end. Otherwise the cycle that it is caught in, in words, told from `waiter` if
-  // that is one of its stuck waits. A cycle that an owner closes contains that owner: others' are not its business.
+  // that is one of its stuck waits. To be asked once, about the owner that has just changed something: only those who
+  // wait for it are looked at.
   std::string cycle_of(Index owner, Index waiter);
 
  private:
-  struct Wait {
-    Index waiter, owner, node, record;
-    Mode mode;
-    QueueKey key;
-    bool stuck = true;
-    bool any_will_do = false;  // slots: one of the holders is enough
-    std::uint64_t capacity = 0;
-    std::vector<Index>
-        owners;  // waiting owners it waits for: holders and earlier waiters in conflict; for slots, once a slot
-    std::vector<Index> ahead;  // slots: owners of earlier waiters
+  // A node's word names the record that holds it in X.
+  struct Exclusive {
+    Reduction::Hold hold;
+    std::uint32_t next;  // of the same owner, counted from 1
   };
-  void find_queues();
-  void find_holders();
-  bool owner_stuck(Index owner) const;
-  bool can_end(const Wait& wait) const;
-  std::string tell(std::size_t first) const;
+  void find_exclusive();
+  template <class F>
+  void each_hold_of(Index owner, F f);
+  template <class F>
+  void each_shared_hold_of(Index owner, F f);
+  std::string tell(Reduction::Stuck first);
 
-  const Table& table_;
+  const Parts& table_;
+  const Names& names_;
   const Supposed supposed_;
-  std::vector<Wait> waits_;
-  std::unordered_map<Index, std::vector<std::size_t>> by_node_;  // waits, in the order of the queue
-  std::unordered_map<Index, std::size_t> stuck_of_;              // by owner: how many of its waits are stuck
+  Reduction reduction_;
+  std::vector<Exclusive> exclusive_;
+  std::vector<std::uint32_t> first_exclusive_;  // by the number of the owner, counted from 1; 0: none
+  bool shared_ = false;                         // some awaited node may be held other than in X
+  std::vector<Reduction::Hold> held_;           // of one record; here, so that it is allocated once
 };
 
 }  // namespace hierlock::engine

@@ -1,6 +1,5 @@
 #include "locker/core.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -9,56 +8,30 @@
 #include <utility>
 #include <vector>
 
+#include "threads/registry.h"
+
 namespace hierlock::spi {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Which process this is, in a line of forks. It lies on a page that the kernel wipes in a child, also in one that was
-// made without libc's knowledge (a bare clone); `last_generation` the child has from its parent, so that its own is
-// new.
+// A child has this from its parent, so that its own generation is new.
 std::atomic<std::uint64_t> last_generation{0};
-std::atomic<std::uint64_t> generation_without_page{0};
 
-std::atomic<std::uint64_t>* make_generation() noexcept {
+std::atomic<std::uint64_t>* make_fork_page() noexcept {
   constexpr std::size_t page = 65'536;
   void* const wiped = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (wiped == MAP_FAILED) return &generation_without_page;
+  if (wiped == MAP_FAILED) return nullptr;
   madvise(wiped, page, MADV_WIPEONFORK);  // an older kernel has atfork only
   return new (wiped) std::atomic<std::uint64_t>(0);
 }
-std::atomic<std::uint64_t>& fork_generation() noexcept {
-  static std::atomic<std::uint64_t>* const generation = make_generation();
-  return *generation;
-}
-void begin_generation() noexcept { fork_generation().store(last_generation.fetch_add(1) + 1); }
 
-// The Core this thread used last.
-constinit thread_local const Core* recent = nullptr;
-
-// The thread's own variables are being destroyed, this file's among them.
-constinit thread_local bool ending = false;
-
-// Closed while locks were held through them.
-struct Orphans {
-  std::mutex mutex;
-  std::vector<std::shared_ptr<Core>> cores;
-};
-Orphans& orphans() {
-  static auto* const orphans = new Orphans;  // threads may end after static destructors ran
-  return *orphans;
-}
-
-// Whoever forks holds the mutex meanwhile, so that the child does not inherit it from a thread it does not have.
-void notice_forks() {
-  static const bool noticed = pthread_atfork([] { orphans().mutex.lock(); }, [] { orphans().mutex.unlock(); },
-                                             [] {
-                                               begin_generation();
-                                               orphans().mutex.unlock();
-                                             }) == 0;
-  if (!noticed) throw Error(ErrorKind::exhausted, "no memory to watch for forks");
-  if (fork_generation().load() == 0) begin_generation();
+// Those that are open, each with its Locker's own reference, and those that were closed while locks were held through
+// them. Guarded by threads::mutex().
+std::vector<std::shared_ptr<Core>>& all_cores() {
+  static auto* const cores = new std::vector<std::shared_ptr<Core>>;  // threads may end after static destructors ran
+  return *cores;
 }
 
 std::string duration_text(std::chrono::nanoseconds time) {
@@ -73,69 +46,74 @@ std::size_t space_of(const Plan& plan) { return static_cast<std::size_t>(plan.st
 
 // --- who keeps a Core alive ------------------------------------------------------------------------------
 
-struct Core::References {
-  std::vector<std::shared_ptr<Core>> cores;
-
-  // One at a time, and outside of the mutex: a backend's destructor may take its time.
-  void drop_idle() noexcept {
-    while (take_idle(cores) != nullptr) {
-    }
-    for (;;) {
-      std::unique_lock guard(orphans().mutex);
-      const std::shared_ptr<Core> gone = take_idle(orphans().cores);
-      guard.unlock();
-      if (gone == nullptr) return;
-    }
+class Core::Reference final : public threads::Keepsake {
+ public:
+  explicit Reference(std::shared_ptr<Core> core) : Keepsake(core->number_), core_(std::move(core)) {}
+  ~Reference() override {
+    if (recent_ == core_.get()) recent_ = nullptr;
+    if (!core_->here()) static_cast<void>(new std::shared_ptr<Core>(std::move(core_)));  // never ended in a child
+  }
+  // Under the mutex: whoever releases the last lock of a closed Core may take its table away meanwhile.
+  bool useless() const noexcept override {
+    const std::lock_guard guard(threads::mutex());
+    return core_->may_go();
+  }
+  void thread_ends() noexcept override {
+    recent_ = nullptr;
+    // While it is open, it is among them.
+    if (core_->here() && core_->closed_.load() && !core_->backend_->idle()) all_cores().push_back(core_);
   }
 
-  static std::shared_ptr<Core> take_idle(std::vector<std::shared_ptr<Core>>& from) noexcept {
-    for (auto& core : from) {
-      if (!core->here()) continue;  // the parent's: not ours to end
-      if (!core->closed_.load() || !core->backend_->idle()) continue;
-      if (recent == core.get()) recent = nullptr;
-      std::swap(core, from.back());
-      std::shared_ptr<Core> taken = std::move(from.back());
-      from.pop_back();
-      return taken;
-    }
-    return nullptr;
-  }
-
-  ~References() {
-    recent = nullptr;
-    ending = true;
-    const std::lock_guard guard(orphans().mutex);
-    for (auto& core : cores) {
-      if (!core->here()) {
-        static_cast<void>(new std::shared_ptr<Core>(std::move(core)));  // never ended in a child
-      } else if (core->closed_.load() && !core->backend_->idle()) {
-        // While it is open, its Locker's own reference is among them.
-        orphans().cores.push_back(std::move(core));
-      }
-    }
-  }
+ private:
+  std::shared_ptr<Core> core_;
 };
 
-Core::References& Core::references() {
-  thread_local References references;
-  return references;
+// The parent's is not ours to end.
+bool Core::may_go() const noexcept { return here() && closed_.load() && backend_->idle(); }
+
+// One at a time, and outside of the mutex: a backend's destructor may take its time.
+void Core::drop_idle() noexcept {
+  if (threads::ending()) return;
+  threads::tidy();
+  for (;;) {
+    std::shared_ptr<Core> gone;
+    {
+      const std::lock_guard guard(threads::mutex());
+      auto& cores = all_cores();
+      const auto idle = std::find_if(cores.begin(), cores.end(), [](const auto& core) { return core->may_go(); });
+      if (idle == cores.end()) return;
+      std::swap(*idle, cores.back());
+      gone = std::move(cores.back());
+      cores.pop_back();
+    }
+  }
 }
 
-std::uint64_t Core::current_fork_generation() noexcept { return fork_generation().load(std::memory_order_relaxed); }
+void Core::begin_generation() noexcept { fork_page_->store(last_generation.fetch_add(1) + 1); }
+
+void Core::notice_forks() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (std::atomic<std::uint64_t>* const page = make_fork_page(); page != nullptr) fork_page_ = page;
+    begin_generation();
+  });
+  threads::notice_forks(begin_generation);
+  if (fork_page_->load() == 0) begin_generation();  // wiped: a child that libc does not know of
+}
 
 Core::Core(std::unique_ptr<Backend> backend, std::string url, OpenOptions options)
     : backend_(std::move(backend)),
       url_(std::move(url)),
       options_(std::move(options)),
-      fork_generation_(current_fork_generation()) {}
+      fork_generation_(fork_page_->load(std::memory_order_relaxed)) {}
 
 Core* Core::make(std::unique_ptr<Backend> backend, const Url& url, OpenOptions options) {
   notice_forks();
-  if (!ending) references().drop_idle();
+  drop_idle();
   auto core = std::make_shared<Core>(std::move(backend), url.safe_text(), std::move(options));
   Core* const result = core.get();
-  const std::lock_guard guard(orphans().mutex);
-  orphans().cores.push_back(std::move(core));  // the Locker's own reference
+  const std::lock_guard guard(threads::mutex());
+  all_cores().push_back(std::move(core));  // the Locker's own reference
   return result;
 }
 
@@ -143,21 +121,16 @@ void Core::close(Core* core) noexcept {
   if (core == nullptr || !core->here()) return;
   core->backend_->close();    // first: nobody takes it away before it is closed here,
   core->closed_.store(true);  // and then anybody may
-  if (!ending) references().drop_idle();
+  drop_idle();
 }
 
 void Core::keep_for_this_thread() {
-  if (ending) return;
-  References& mine = references();
-  for (const auto& core : mine.cores) {
-    if (core.get() == this) {
-      recent = this;
-      return;
-    }
+  if (threads::ending()) return;
+  if (threads::find(number_) == nullptr) {
+    drop_idle();
+    threads::keep(std::make_unique<Reference>(shared_from_this()));
   }
-  mine.drop_idle();
-  mine.cores.push_back(shared_from_this());
-  recent = this;
+  recent_ = this;
 }
 
 Backend& Core::use() {
@@ -165,7 +138,7 @@ Backend& Core::use() {
     throw Error(ErrorKind::lost,
                 "this Locker was opened before fork(): open one in the child, the parent's cannot be shared");
   }
-  if (recent != this) keep_for_this_thread();
+  if (recent_ != this) keep_for_this_thread();
   return *backend_;
 }
 
@@ -211,12 +184,6 @@ void Core::tell(Event::Kind kind, const Plan& plan, std::string_view owner, std:
 void Core::count_failure(const Plan& plan, ErrorKind kind) noexcept {
   failures_[static_cast<std::size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
   if (kind == ErrorKind::deadlock) counters_[space_of(plan)].deadlocks.fetch_add(1, std::memory_order_relaxed);
-}
-
-Grant Core::at_once(const Chain& chain, const AcquireOptions& options) noexcept {
-  if (recent != this || !here() || chain.space == Space::slots) return {};
-  if (options.owner != nullptr || !options.note.empty() || options.cancel.stop_possible()) return {};
-  return backend_->at_once(chain);
 }
 
 std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, OwnerId owner, const Grant* extended,
@@ -280,15 +247,21 @@ std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, 
                         ": try again, or wait longer; snapshot() shows who holds it");
 }
 
-void Core::release(const Grant& grant) noexcept {
+void Core::release_from_elsewhere(const Grant& grant) noexcept {
   if (!here()) return;
-  if (ending) {
-    // No reference of this thread's own: but what is not idle is among the orphans, and ends under their mutex.
-    const std::lock_guard guard(orphans().mutex);
+  if (threads::ending()) {
+    // The thread can keep no reference. A Core through which a lock is held is among all_cores().
+    std::shared_ptr<Core> meanwhile;
+    {
+      const std::lock_guard guard(threads::mutex());
+      for (const auto& core : all_cores()) {
+        if (core.get() == this) meanwhile = core;
+      }
+    }
     backend_->release(grant);
     return;
   }
-  if (recent != this) {
+  if (recent_ != this) {
     try {
       keep_for_this_thread();
     } catch (...) {  // no memory: then this thread releases without a reference, as most would

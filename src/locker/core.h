@@ -13,11 +13,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <hierlock/options.h>
 #include <hierlock/snapshot.h>
 #include <hierlock/spi/backend.h>
 #include <hierlock/spi/url.h>
+
+#include "threads/registry.h"
 
 namespace hierlock::spi {
 
@@ -31,13 +34,23 @@ class Core : public std::enable_shared_from_this<Core> {
   std::optional<Grant> run(const Plan& plan, const AcquireOptions& options, OwnerId owner, const Grant* extended,
                            bool may_fail);
   // The usual case, without any of that; a grant whose id is 0 means that it has to be run().
-  Grant at_once(const Chain& chain, const AcquireOptions& options) noexcept;
-  void release(const Grant& grant) noexcept;
+  Grant at_once(const Chain& chain, const AcquireOptions& options) noexcept {
+    return chain.space != Space::slots && usual(options) ? backend_->at_once(chain) : Grant{};
+  }
+  // The same for the text of a path that was granted before.
+  Grant at_once_again(std::string_view path, const AcquireOptions& options) noexcept {
+    return usual(options) ? backend_->at_once_again(path) : Grant{};
+  }
+  void release(const Grant& grant) noexcept {
+    if (recent_ == this && here()) [[likely]]
+      return backend_->release(grant);
+    release_from_elsewhere(grant);
+  }
 
   // Throws lost in a forked child; keeps the Core alive for this thread.
   Backend& use();
   // False in a forked child: handles are inert there.
-  bool here() const noexcept { return fork_generation_ == current_fork_generation(); }
+  bool here() const noexcept { return fork_generation_ == fork_page_->load(std::memory_order_relaxed); }
   Backend& backend() noexcept { return *backend_; }
   const Backend& backend() const noexcept { return *backend_; }
 
@@ -47,15 +60,32 @@ class Core : public std::enable_shared_from_this<Core> {
   Core(std::unique_ptr<Backend> backend, std::string url, OpenOptions options);
 
  private:
+  bool usual(const AcquireOptions& options) const noexcept {
+    return recent_ == this && here() && options.owner == nullptr && options.note.empty() &&
+           !options.cancel.stop_possible();
+  }
+
   class Watch;
-  struct References;
-  static References& references();
-  static std::uint64_t current_fork_generation() noexcept;
+  class Reference;
+  static void drop_idle() noexcept;
+  bool may_go() const noexcept;
+  static void notice_forks();
+  static void begin_generation() noexcept;
+  void release_from_elsewhere(const Grant& grant) noexcept;
   void keep_for_this_thread();
   void tell(Event::Kind kind, const Plan& plan, std::string_view owner, std::string_view blocked_by,
             std::chrono::nanoseconds waited, std::optional<ErrorKind> error) const noexcept;
   void count_failure(const Plan& plan, ErrorKind kind) noexcept;
 
+  // The Core this thread used last, of which it has a reference; none while the thread's own variables are destroyed.
+  static inline constinit thread_local const Core* recent_ = nullptr;
+
+  // Which process this is, in a line of forks. It lies on a page that the kernel wipes in a child, also in one that was
+  // made without libc's knowledge (a bare clone). Set once, before the first Core is made.
+  static inline constinit std::atomic<std::uint64_t> generation_without_page_{0};
+  static inline constinit std::atomic<std::uint64_t>* fork_page_ = &generation_without_page_;
+
+  const std::uint64_t number_ = threads::next_number();
   const std::unique_ptr<Backend> backend_;
   const std::string url_;
   const OpenOptions options_;

@@ -34,15 +34,29 @@ spi::OwnerId Locker::owner_of(const AcquireOptions& options) const {
 
 // --- acquire ---------------------------------------------------------------------------------------------
 
-Lock Locker::acquire(const Target& target, const AcquireOptions& options) {
-  if (const spi::Grant grant = core().at_once(spi::Chain::of(target), options); grant.id != 0) return {core_, grant};
+// In functions of their own, so that the usual case needs no room for a plan.
+Lock Locker::acquire_unusual(const Target& target, const AcquireOptions& options) {
   return {core_, *core().run(spi::Plan(target), options, owner_of(options), nullptr, false)};
 }
 
-Lock Locker::acquire_path(std::string_view path, const AcquireOptions& options) {
+Lock Locker::acquire(const Target& target, const AcquireOptions& options) {
+  if (core_ != nullptr) {
+    if (const spi::Grant grant = core_->at_once(spi::Chain::of(target), options); grant.id != 0) return {core_, grant};
+  }
+  return acquire_unusual(target, options);
+}
+
+Lock Locker::acquire_path_unusual(std::string_view path, const AcquireOptions& options) {
   const spi::PathText text(path);
   if (const spi::Grant grant = core().at_once(text.chain(), options); grant.id != 0) return {core_, grant};
   return {core_, *core().run(spi::Plan(text), options, owner_of(options), nullptr, false)};
+}
+
+Lock Locker::acquire_path(std::string_view path, const AcquireOptions& options) {
+  if (core_ != nullptr) {
+    if (const spi::Grant grant = core_->at_once_again(path, options); grant.id != 0) return {core_, grant};
+  }
+  return acquire_path_unusual(path, options);
 }
 
 Lock Locker::acquire(std::span<const Target> targets, const AcquireOptions& options) {
@@ -70,6 +84,7 @@ std::optional<Lock> Locker::try_acquire(const Target& target, std::chrono::nanos
 
 std::optional<Lock> Locker::try_acquire_path(std::string_view path, std::chrono::nanoseconds timeout,
                                              AcquireOptions& options) {
+  if (const spi::Grant grant = core().at_once_again(path, options); grant.id != 0) return Lock(core_, grant);
   const spi::PathText text(path);
   if (const spi::Grant grant = core().at_once(text.chain(), options); grant.id != 0) return Lock(core_, grant);
   const auto grant = try_run(core(), spi::Plan(text), timeout, options, owner_of(options));

@@ -156,6 +156,7 @@ PathText::PathText(std::string_view text) {
   const auto offset = [&text](const char* where) { return static_cast<std::size_t>(where - text.data()); };
   char* out = key_.data();
   NodeHash hash(Space::path);
+  bool plain = true;
 
   for (std::size_t level = 0;; ++level) {
     if (level == max_depth) [[unlikely]]
@@ -190,6 +191,7 @@ PathText::PathText(std::string_view text) {
       *next++ = static_cast<char>(high * 16 + low);
       at += 3;
       escapes = true;
+      plain = false;
     }
     const auto size = static_cast<std::size_t>(next - first);
     if (size == 0) [[unlikely]]
@@ -210,7 +212,10 @@ PathText::PathText(std::string_view text) {
     ends_[level] = static_cast<std::uint16_t>(next - key_.data());
     depth_ = level + 1;
     out = next;
-    if (at == end) return;
+    if (at == end) {
+      if (plain) text_ = text;
+      return;
+    }
     ++at;
   }
 }

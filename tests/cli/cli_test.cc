@@ -125,6 +125,8 @@ TEST(Tool, bad_targets_are_one_line_and_64) {  // H7
   expect_usage({"exec", " u1", "--", "true"}, "write u1, or %20u1 if it is an id");
   expect_usage({"exec", "/tmp/x.lock", "--", "true"},
                "a target is no file, so \"/tmp/x.lock\" does not begin with \"/\"; write \"tmp/x.lock\"");
+  expect_usage({"exec", "./x", "--", "true"}, "a target is no file, so \"./x\" has no place for \".\"");
+  expect_usage({"exec", "u1/../x", "--", "true"}, "a target is no file, so \"u1/../x\" has no place for \"..\"");
   expect_usage({"explain", "u1//r1"}, "segment 2 is empty: \"u1//r1\"");
   expect_usage({"explain", "u1", "caf\xC3"}, "byte 0xC3 at offset 3 is not valid UTF-8");
   expect_usage({"explain", "a\x1B[2J//"}, "\"a\\x1B[2J//\"");

@@ -51,6 +51,19 @@ TEST(Doctor, ends_with_78_where_something_is_unsafe_and_with_0_where_nothing_is)
   }
 }
 
+// Looking must not make anything: neither the tables nor their rows.
+TEST(Doctor, and_status_make_no_tables_where_the_first_who_locks_would) {
+  NEEDS_SERVER();
+  const std::string url = server() + "?table=only_looked_at&provision=lazy";
+  for (int round = 0; round < 2; ++round) {  // what the first look made the second would find
+    const Result status = run({"status", "--on", url});
+    EXPECT_EQ(status.code, 0) << status.err;
+    EXPECT_NE(status.out.find("Nothing is held: the database has no table only_looked_at"), std::string::npos)
+        << status.out;
+    EXPECT_NE(run({"doctor", "--on", url}).out.find("tables: not there yet"), std::string::npos);
+  }
+}
+
 TEST(Doctor, prints_one_json_document) {
   NEEDS_SERVER();
   const Result result = run({"doctor", "--json"}, (server() + "?table=nobody_made_this").c_str());

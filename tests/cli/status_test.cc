@@ -154,6 +154,30 @@ TEST(Status, of_a_target_has_only_that_of_the_log_that_is_about_it) {
   EXPECT_EQ(shown("u3").find("What happened"), std::string::npos) << shown("u3");
 }
 
+// B12: what a command line holds is for whoever wrote it. Others read status, the log and the messages.
+TEST(Status, shows_nobody_the_arguments_of_a_command) {
+  const Store store;
+  const auto command = [](const std::string& target) {
+    return std::vector<std::string>{"exec",    target, "--note", "nightly", "--",
+                                    "/bin/sh", "-c",   idle,     "s3cret",  "--password=s3cret"};
+  };
+  Running holder(command("u1"), {.url = store.url()});
+  ASSERT_TRUE(holder.prints("ready")) << holder.err();
+  Running waiter(command("u1"), {.url = store.url()});
+  ASSERT_TRUE(somebody_waits(store));
+  const auto all = [&] {
+    std::string text = run({"exec", "-n", "u1", "--", "true"}, store.url()).err;
+    for (const char* form : {"--all", "--json", "--dot"}) text += run({"status", form}, store.url()).out;
+    return text;
+  };
+  EXPECT_EQ(all().find("s3cret"), std::string::npos) << all();
+  EXPECT_NE(all().find("owner    sh\n"), std::string::npos) << all();
+  EXPECT_NE(all().find("note     nightly\n"), std::string::npos) << all();
+  kill(-holder.pid(), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return all().find(" died, releasing u1") != std::string::npos; })) << all();
+  EXPECT_EQ(all().find("s3cret"), std::string::npos) << all();
+}
+
 TEST(Status, whoever_only_looked_and_was_ended_by_a_pipe_is_not_in_the_log) {
   const Store store;
   make_table(store);

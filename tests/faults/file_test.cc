@@ -126,6 +126,26 @@ class File : public testing::Test {
     return message_of([&] { return open(url()).url(); });
   }
 
+  std::uint32_t format() const {
+    std::uint32_t format = 0;
+    std::memcpy(&format, peek(path(), 8, sizeof format).data(), sizeof format);
+    return format;
+  }
+  std::vector<std::uint32_t> other_formats() const {
+    make();
+    return {format() + 1, format() - 1, format() + 1000, ~format()};
+  }
+  // As another version of hierlock would have written it: the page's last eight bytes are the FNV-1a of the others.
+  void set_format(std::uint32_t format) const {
+    std::string page = peek(path(), 0, 4096);
+    std::memcpy(page.data() + 8, &format, sizeof format);
+    std::uint64_t sum = 0xcbf29ce484222325u;
+    for (std::size_t i = 0; i < page.size() - 8; ++i)
+      sum = (sum ^ static_cast<unsigned char>(page[i])) * 0x100000001b3u;
+    std::memcpy(page.data() + page.size() - 8, &sum, sizeof sum);
+    poke(path(), 0, page);
+  }
+
  private:
   TemporaryFolder folder_;
 };
@@ -152,17 +172,35 @@ TEST_F(File, that_was_closed_is_opened_again) {
   EXPECT_EQ(names(), std::vector<std::string>{"table"});
 }
 
-TEST_F(File, of_another_format_version_is_incompatible) {
-  make();
-  std::string bytes = peek(path(), 8, 4);
-  std::uint32_t version = 0;
-  std::memcpy(&version, bytes.data(), sizeof version);
-  for (const std::uint32_t other : {version + 1, version - 1, version + 1000, ~version}) {
-    std::memcpy(bytes.data(), &other, sizeof other);
-    poke(path(), 8, bytes);
+TEST_F(File, of_another_format_version_is_incompatible_while_somebody_uses_it) {
+  const std::vector<std::uint32_t> formats = other_formats();
+  Locker other_version = open(url());
+  const Lock lock = other_version.acquire("u1");
+  for (const std::uint32_t format : formats) {
+    set_format(format);
     expect_refused(ErrorKind::incompatible);
-    EXPECT_NE(message().find(std::to_string(other)), std::string::npos) << "it tells the version: " << message();
+    EXPECT_NE(message().find(std::to_string(format)), std::string::npos) << "it tells the version: " << message();
   }
+}
+
+TEST_F(File, of_another_format_version_is_replaced_when_nobody_uses_it) {
+  for (const std::uint32_t format : other_formats()) {
+    make();
+    set_format(format);
+    EXPECT_TRUE(open(url()).try_acquire("u1").has_value());
+    EXPECT_NE(this->format(), format);
+    EXPECT_EQ(names(), std::vector<std::string>{"table"});
+  }
+}
+
+TEST_F(File, of_another_format_version_is_left_alone_by_those_who_only_look) {
+  make();
+  set_format(format() + 1);
+  const Seen before(path());
+  OpenOptions only_look;
+  only_look.create = false;
+  EXPECT_EQ(kind_thrown_by([&] { return open(url(), only_look).url(); }), ErrorKind::not_provisioned);
+  EXPECT_TRUE(Seen(path()) == before) << "the file was changed";
 }
 
 TEST_F(File, of_the_other_byte_order_is_incompatible) {
@@ -467,6 +505,87 @@ TEST_F(FullDisk, is_exhausted_and_nothing_is_left_on_it) {
   }
 }
 
+// A container has 64 MiB of /dev/shm unless it asks for more.
+TEST_F(FullDisk, of_64_megabytes_has_room_for_100_processes_with_100_locks) {  // B12
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
+  const auto work = [&](Complaints& child) {
+    constexpr int processes = 100, locks = 100;
+    std::array<int, 2> done{}, end{};
+    child.unless(::pipe(done.data()) == 0 && ::pipe(end.data()) == 0, "pipe");
+    std::vector<pid_t> pids;
+    for (int p = 0; p < processes; ++p) {
+      pids.push_back(::fork());
+      if (pids.back() != 0) continue;
+      ::close(end[1]);
+      char answer = 'f';
+      std::vector<Lock> held;
+      std::optional<Locker> locker;
+      try {
+        locker.emplace(open("shm://" + path()));
+        for (int i = 0; i < locks; ++i) {
+          const std::string number = std::to_string(p * locks + i);
+          held.push_back(locker->acquire("u" + number + "/a" + number + "/r"));
+        }
+        answer = '.';
+      } catch (const Error& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+      bool fine = ::write(done[1], &answer, 1) == 1 && ::read(end[0], &answer, 1) == 0;
+      for (const Lock& lock : held) fine = fine && lock.held();
+      ::_exit(fine ? 0 : 1);
+    }
+    int fine = 0;
+    for (int p = 0; p < processes; ++p) {
+      char answer = 0;
+      if (::read(done[0], &answer, 1) == 1 && answer == '.') ++fine;
+    }
+    child.unless(fine == processes, std::to_string(processes - fine) + " processes found no room");
+    struct stat file {};
+    child.unless(::stat(path().c_str(), &file) == 0 && file.st_blocks * 512 < (24 << 20),
+                 "the table takes " + std::to_string(file.st_blocks / 2048) + " MiB");
+    ::close(end[1]);
+    for (const pid_t pid : pids) child.unless(reap(pid) == 0, "a process lost its locks");
+  };
+  EXPECT_EQ(on_small_disk("size=64m", work), "");
+}
+
+TEST_F(FullDisk, lets_threads_share_and_tells_other_processes_what_to_do) {  // B12
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
+  const auto work = [&](Complaints& child) {
+    Locker locker = open("shm://" + path());
+    Locker other = open("shm://" + path());
+    std::vector<Lock> held;
+    for (int i = 0; i < 600; ++i) held.push_back(locker.acquire(shared("u" + std::to_string(i))));
+    held.push_back(other.acquire("something"));  // what a first lock needs beside
+    std::ofstream(folder() + "/other") << std::string(64 << 20, 'x');
+    // There is no memory for new threads. They count together.
+    for (int t = 0; t < 8; ++t) {
+      std::thread([&] {
+        for (int i = 0; i < 600; i += 50) {
+          const std::string name = "u" + std::to_string(i);
+          const Lock lock = locker.acquire(shared(name));
+          child.unless(!other.try_acquire(name), "two hold " + name);
+        }
+      }).join();
+    }
+    try {
+      const Lock lock = other.acquire(shared("u1"));
+      child.unless(false, "the disk was not full");
+    } catch (const Error& error) {
+      child.unless(error.kind() == ErrorKind::exhausted, "another kind of error");
+      child.unless(std::string(error.what()).find("make room there") != std::string::npos, error.what());
+    }
+    for (const Lock& lock : held) child.unless(lock.held(), "a lock was lost");
+    held.clear();
+    for (int i = 0; i < 600; ++i) {
+      child.unless(other.try_acquire("u" + std::to_string(i)).has_value(), "something is still counted");
+    }
+    ::unlink((folder() + "/other").c_str());
+    child.unless(other.acquire(shared("u1")).held(), "nothing can be shared any more");
+  };
+  EXPECT_EQ(on_small_disk("size=4m", work), "");
+}
+
 TEST_F(FullDisk, that_fills_up_later_is_exhausted_and_what_is_held_stays_held) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
   for (const char* options : {"size=512k", "size=2m", "size=8m", "size=32m"}) {
@@ -700,6 +819,60 @@ TEST_F(Race, of_more_than_there_is_room_for_is_exhausted_and_recovers) {
   all.erase(all.begin() + 1, all.end());
   Locker next = open(url());
   EXPECT_TRUE(next.try_acquire("u1").has_value());
+}
+
+// Nobody waits for a full table, so nobody would look for the dead.
+TEST_F(Race, of_a_holder_of_everything_that_dies_leaves_room_at_once) {  // B5
+  for (const bool open_before : {true, false}) {
+    fs::remove(path());
+    int told[2];
+    ASSERT_EQ(::pipe(told), 0);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      Locker locker = open(url());
+      std::vector<Lock> all;
+      try {
+        for (int i = 0;; ++i) all.push_back(locker.acquire("u" + std::to_string(i) + "/a"));
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::exhausted || ::write(told[1], "x", 1) != 1) ::_exit(1);
+      }
+      for (;;) ::pause();
+    }
+    ::close(told[1]);
+    char byte = 0;
+    ASSERT_EQ(::read(told[0], &byte, 1), 1);
+    ::close(told[0]);
+    std::optional<Locker> survivor;
+    if (open_before) {
+      survivor = open(url());
+      EXPECT_EQ(kind_thrown_by([&] { return survivor->acquire("new/a").fence(); }), ErrorKind::exhausted);
+    }
+    ::kill(child, SIGKILL);
+    reap(child);
+    if (!open_before) survivor = open(url());
+    EXPECT_EQ(kind_thrown_by([&] { return survivor->acquire("new/a").fence(); }), std::nullopt);
+  }
+}
+
+TEST_F(Race, of_openers_and_lookers_of_an_unused_table_of_another_format_replaces_it) {
+  constexpr int rounds = 200 / slowness;
+  for (int round = 0; round < rounds; ++round) {
+    fs::remove(path());
+    make();
+    set_format(format() + 1);
+    const std::vector<int> ends = race(4, [&](int i) {
+      if (i % 2 == 0) {
+        (void)open(url()).acquire("u1");
+        return;
+      }
+      OpenOptions only_look;
+      only_look.create = false;
+      const std::optional<ErrorKind> end = kind_thrown_by([&] { return open(url(), only_look).url(); });
+      if (end && end != ErrorKind::not_provisioned) throw std::runtime_error(std::string(to_string(*end)));
+    });
+    ASSERT_EQ(ends, std::vector<int>(4, 0)) << "round " << round;
+  }
 }
 
 // Each kind takes a table that nobody uses for one of before a restart, and replaces it.

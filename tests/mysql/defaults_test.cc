@@ -253,6 +253,29 @@ TEST_P(Defaults, that_log_statements_are_set_where_that_is_allowed_and_refused_e
   EXPECT_FALSE(error) << error->what();
 }
 
+// A backup stops all writes at a moment (FLUSH TABLES WITH READ LOCK), and waits for statements that run. A wait for a
+// row is one, so it is asked for again every 2 s.
+TEST_P(Defaults, a_wait_does_not_hold_up_a_backup) {  // B12
+  Locker one = hierlock::open(url()), two = hierlock::open(url());
+  Lock held = one.acquire("u1/a1/r1");
+  auto asks = std::async(std::launch::async, [&] { return two.acquire("u1/a1/r1", {.timeout = 100s}).fence(); });
+  const auto waits = [&] {
+    return plain().one(
+               "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%defaults%' AND info "
+               "NOT LIKE '%processlist%' AND time >= 1") != "0";
+  };
+  ASSERT_TRUE(eventually(waits, 10s)) << "it waits";
+  ASSERT_TRUE(eventually([&] { return !waits(); }, 10s)) << "it asks again";
+  Plain backup(own_->operator_url());
+  const auto begin = Clock::now();
+  backup.ask("FLUSH TABLES WITH READ LOCK");
+  const auto took = Clock::now() - begin;
+  backup.ask("UNLOCK TABLES");
+  EXPECT_LT(took, 5s) << std::chrono::duration<double>(took).count() << " s";
+  held.release();
+  EXPECT_GT(asks.get(), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(, Defaults, testing::Values("mysql", "mariadb"),
                          [](const auto& engine) { return engine.param; });
 

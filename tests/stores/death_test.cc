@@ -6,6 +6,7 @@
 #include <future>
 #include <thread>
 
+#include "asking.h"
 #include "hook.h"
 #include "stage.h"
 
@@ -16,44 +17,6 @@ using engine::Attempt;
 using engine::Engine;
 using engine::Progress;
 using engine::Table;
-
-// A request on its way, step by step, on this thread.
-class Asking {
- public:
-  Asking(Table& table, const Target& target) : table_(table), plan_(target) {
-    owner_ = table_.make_owner("somebody", engine::OwnerKind::handle);
-    attempt_.steps = plan_.steps();
-    attempt_.owner = owner_;
-    attempt_.record = table_.take_record(owner_);
-    attempt_.lane = table_.common_lane();
-    table_.begin(attempt_);
-  }
-  ~Asking() {
-    if (granted_) {
-      table_.finish(attempt_);
-      table_.release(attempt_.record, attempt_.lane);
-    } else {
-      table_.abandon(attempt_);
-    }
-    table_.return_record(attempt_.record);
-    table_.retire_owner(owner_);
-  }
-  Asking(const Asking&) = delete;
-  Asking& operator=(const Asking&) = delete;
-
-  bool granted() {
-    if (!granted_) granted_ = table_.advance(attempt_, true) == Progress::granted;
-    return granted_;
-  }
-  bool told() const { return table_.told(attempt_.waiter); }
-
- private:
-  Table& table_;
-  const spi::Plan plan_;
-  engine::Index owner_ = engine::none;
-  Attempt attempt_;
-  bool granted_ = false;
-};
 
 struct Case {
   const char* name;
@@ -77,7 +40,7 @@ class Death : public testing::TestWithParam<Case> {
             new std::thread([engine, target] { static_cast<void>(ask(*engine, {target}, patience)); });
           }
           const Clock::time_point deadline = Clock::now() + patience;
-          while (engine->table().copy().waiters.size() < c.waits.size() && Clock::now() < deadline) {
+          while (engine->table().look().copy().waiters.size() < c.waits.size() && Clock::now() < deadline) {
           }
           cue.ready();
           ::kill(getpid(), SIGKILL);
@@ -106,7 +69,7 @@ TEST_P(Death, is_told_to_those_who_waited_when_it_is_found) {  // B5
   const auto held = hold(stage);
   let_one_die(stage);
   const Clock::time_point deadline = Clock::now() + patience;
-  while (!stage.engine().table().recover()) ASSERT_LT(Clock::now(), deadline);
+  while (!stage.engine().table().recovery().recover()) ASSERT_LT(Clock::now(), deadline);
   EXPECT_TRUE(wanted_->told()) << "it may go, and was not told";
   EXPECT_TRUE(wanted_->granted());
   wanted_.reset();
@@ -117,26 +80,26 @@ TEST_P(Death, is_told_to_those_who_waited_when_it_is_found) {  // B5
 TEST_P(Death, counts_from_the_moment_it_is_marked_whoever_collects) {  // B5
   Stage stage;
   const auto held = hold(stage);
-  // Another process finds the death, marks it, and is stopped before it has collected anything: at its fourth store,
-  // after the time of the look, the mark and the latch of those who collect.
+  // Another process finds the death, marks it, and is stopped before it has told anybody or collected anything: at its
+  // third store, after the time of the look and the mark.
   Victim collector(
       stage,
       [](Stage& s, const Cue& cue) {
         Engine* const engine = s.open_for_good();
         cue.ready();
         const Clock::time_point deadline = Clock::now() + patience;
-        while (engine->table().processes() > 2 && Clock::now() < deadline) {
+        while (engine->table().mapping().processes() > 2 && Clock::now() < deadline) {
           cue.arm();
-          engine->table().recover();
+          engine->table().recovery().recover();
           disarm();
         }
       },
-      4, SIGSTOP);
+      3, SIGSTOP);
   collector.wait_until_ready();
   let_one_die(stage);
   collector.go();
   ASSERT_EQ(collector.wait(), Victim::State::stopped);
-  ASSERT_EQ(stage.engine().table().processes(), 3u) << "it was collected already: the test is void";
+  ASSERT_EQ(stage.engine().table().mapping().processes(), 3u) << "it was collected already: the test is void";
   EXPECT_TRUE(wanted_->granted()) << "what the dead held or waited for still counts";
   collector.resume();
   collector.wait();
@@ -173,11 +136,11 @@ TEST(Breaking, frees_the_target_at_once_and_is_loss_to_the_holder) {
     EXPECT_TRUE(operators->held(*next)) << "the old holder gave back what is not its own";
     EXPECT_FALSE(ask(holder, {again}, 0s)) << "two hold it";
     operators->release(*next);
-    EXPECT_EQ(holder.table().check(), "");
+    EXPECT_EQ(holder.table().look().check(), "");
   }
 }
 
-TEST(Breaking, leaves_a_lock_alone_that_is_being_extended) {
+TEST(Breaking, ends_an_extend_that_waits_and_takes_the_whole_lock) {  // B13
   Stage stage;
   Engine& holder = stage.engine();
   const auto other = stage.open();
@@ -189,16 +152,42 @@ TEST(Breaking, leaves_a_lock_alone_that_is_being_extended) {
     return holder.extend(*lock, {.plan = plan});
   });
   const Clock::time_point deadline = Clock::now() + patience;
-  while (other->table().copy().waiters.empty()) ASSERT_LT(Clock::now(), deadline);
-  EXPECT_EQ(other->break_locks(spi::Plan(Target("u1")), "a test"), 0u);
-  EXPECT_FALSE(ask(*other, {Target("u1")}, 0s)) << "two hold it";
+  while (other->table().look().copy().waiters.empty()) ASSERT_LT(Clock::now(), deadline);
+  EXPECT_EQ(other->break_locks(spi::Plan(Target("u1")), "a test"), 1u);
+  EXPECT_FALSE(holder.held(*lock));
+  try {
+    extending.get();
+    ADD_FAILURE() << "it was extended";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::lost);
+  }
+  EXPECT_TRUE(ask(*other, {Target("u1")}, 1s));
+  holder.release(*lock);
+  other->release(*in_the_way);
+  EXPECT_EQ(holder.table().look().check(), "");
+}
+
+TEST(Breaking, finds_what_an_extend_added_only_when_it_has_ended) {  // B13
+  Stage stage;
+  Engine& holder = stage.engine();
+  const auto other = stage.open();
+  const std::vector<Target> both{Target("u2"), Target("u3")};
+  const spi::Plan plan{std::span<const Target>(both)};
+  const std::string first(plan.steps().front().segment);
+  const std::string second(plan.steps().back().segment);
+  const auto in_the_way = ask(*other, {Target(second)}, 1s);
+  const auto lock = ask(holder, {Target("u1")}, 1s);
+  auto extending = std::async(std::launch::async, [&] { return holder.extend(*lock, {.plan = plan}); });
+  const Clock::time_point deadline = Clock::now() + patience;
+  while (other->table().look().copy().waiters.empty()) ASSERT_LT(Clock::now(), deadline);
+  EXPECT_EQ(other->break_locks(spi::Plan(Target(first)), "a test"), 0u) << "the extend may still fail";
   other->release(*in_the_way);
   const auto extended = extending.get();
   ASSERT_TRUE(extended);
-  EXPECT_TRUE(holder.held(*extended));
-  EXPECT_EQ(other->break_locks(spi::Plan(Target("u1")), "a test"), 1u) << "extended, it can be broken";
-  EXPECT_TRUE(ask(*other, {Target("u2")}, 1s)) << "broken as a whole";
+  EXPECT_EQ(other->break_locks(spi::Plan(Target(first)), "a test"), 1u);
+  EXPECT_TRUE(ask(*other, {Target("u1")}, 1s)) << "broken as a whole";
   holder.release(*extended);
+  EXPECT_EQ(holder.table().look().check(), "");
 }
 
 TEST(Waking, does_not_wait_for_the_sleeper_to_look_by_itself) {  // I5: it would, after a second
@@ -208,7 +197,7 @@ TEST(Waking, does_not_wait_for_the_sleeper_to_look_by_itself) {  // I5: it would
         std::pair{hierlock::shared("u1"), Target("u1")}}) {
     const auto held = ask(engine, {has}, 1s);
     auto waiter = std::async(std::launch::async, [&, target = wants] { return ask(engine, {target}, patience); });
-    while (engine.table().copy().waiters.empty()) std::this_thread::yield();
+    while (engine.table().look().copy().waiters.empty()) std::this_thread::yield();
     const Clock::time_point begin = Clock::now();
     engine.release(*held);
     const auto grant = waiter.get();

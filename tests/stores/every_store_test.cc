@@ -7,12 +7,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <hierlock/error.h>
 
+#include "asking.h"
 #include "hook.h"
 #include "stage.h"
 
@@ -41,13 +43,14 @@ struct Scene {
   engine::Capacity capacity = engine::Capacity::for_locks(2000, 16);
   bool fresh = true;     // a new table for every death
   bool reopens = false;  // what the victim left behind ends with this process's own part in the table
+  long stop_stride = 1;  // where each stop keeps the others waiting: stop at every n-th store only, a random one first
 };
 std::ostream& operator<<(std::ostream& out, const Scene& scene) { return out << scene.name; }
 
 std::string long_name(char c) { return std::string(200, c); }
 
 // Somebody waits in the table, as this process sees it.
-bool anybody_waits(Stage& stage) { return !stage.engine().table().copy().waiters.empty(); }
+bool anybody_waits(Stage& stage) { return !stage.engine().table().look().copy().waiters.empty(); }
 
 void wait_for_waiter(Stage& stage, Victim& victim) {
   const Clock::time_point deadline = Clock::now() + patience;
@@ -63,6 +66,15 @@ void expect_deadlock(Engine& engine, const std::vector<Target>& targets) {
     throw std::runtime_error("no deadlock, granted");
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::deadlock) throw;
+  }
+}
+
+// Its holder may be stopped in the middle of an extend: then it is not free yet, and the breaker says so.
+void break_what_may_be_in_motion(Engine& engine, const Target& target) {
+  try {
+    engine.break_locks(spi::Plan(target), "a test");
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unavailable) throw;
   }
 }
 
@@ -155,6 +167,40 @@ std::vector<Scene> scenes() {
              stage.engine().release(held.back());
              held.pop_back();
            }});
+  all.push_back({.name = "wait_among_others",
+                 .act =
+                     [](Stage& stage, const Cue& cue) {
+                       Engine* const engine = stage.open_for_good();
+                       cue.ready();
+                       cue.arm();
+                       if (ask(*engine, {Target("u1/a1")}, 30ms)) throw std::runtime_error("granted");
+                     },
+                 .before = [](Stage& stage, auto& held) { held.push_back(*ask(stage.engine(), {Target("u1")}, 1s)); },
+                 .meanwhile =
+                     [](Stage& stage, Victim& victim, auto& held) {
+                       engine::Table& table = stage.engine().table();
+                       const Clock::time_point deadline = Clock::now() + patience;
+                       auto first = std::make_unique<Asking>(table, Target("u1/a1"));
+                       EXPECT_FALSE(first->granted());
+                       victim.wait_until_ready();
+                       victim.go();
+                       while (table.look().copy().waiters.size() < 2 && !victim.at_rest()) {
+                         ASSERT_LT(Clock::now(), deadline) << "the victim neither waits nor ends";
+                       }
+                       auto last = std::make_unique<Asking>(table, Target("u1/a1"));
+                       EXPECT_FALSE(last->granted());
+                       if (victim.wait() == Victim::State::stopped) victim.resume();
+                       victim.wait();
+                       stage.engine().release(held.back());
+                       held.pop_back();
+                       for (auto* waiter : {&first, &last}) {
+                         while (!(*waiter)->granted()) {
+                           ASSERT_LT(Clock::now(), deadline) << "those who waited with it were forgotten";
+                           table.recovery().recover();
+                         }
+                         waiter->reset();
+                       }
+                     }});
   const auto release_to_waiter = [](const char* name, const Target& has, const Target& wants) {
     return Scene{.name = name,
                  .act =
@@ -221,6 +267,37 @@ std::vector<Scene> scenes() {
                    engine->drop_owner(first);
                    engine->drop_owner(second);
                  }});
+  // More free records than a thread, and than an owner, keeps: the rest leaves their lists, and its chunks the process.
+  all.push_back({.name = "records_given_back", .act = [](Stage& stage, const Cue& cue) {
+                   Engine* const engine = stage.open_for_good();
+                   std::vector<spi::Grant> locks;
+                   for (int i = 0; i < 200; ++i)
+                     locks.push_back(*ask(*engine, {Target("u1/a1/r" + std::to_string(i))}, 1s));
+                   // How many releases there are from one time that records are given back to the next.
+                   const auto release_until_given_back = [&] {
+                     const auto before = engine->table().look().use().records;
+                     int count = 0;
+                     for (; engine->table().look().use().records == before; ++count, locks.pop_back()) {
+                       if (locks.empty()) throw std::runtime_error("nothing was given back");
+                       engine->release(locks.back());
+                     }
+                     return count;
+                   };
+                   release_until_given_back();
+                   const int count = release_until_given_back();
+                   const spi::OwnerId owner = engine->make_owner("an owner");
+                   const auto one = ask(*engine, {Target("u2/a1"), Target("u2/a2")}, 1s, owner);
+                   const auto two = ask(*engine, {Target("u2/a3")}, 1s, owner);
+                   const auto three = ask(*engine, {Target("u2/a4")}, 1s, owner);
+                   for (int i = 1; i < count; ++i, locks.pop_back()) engine->release(locks.back());
+                   const auto before = engine->table().look().use().records;
+                   cue.arm();
+                   engine->release(locks.back());
+                   if (engine->table().look().use().records == before)
+                     throw std::runtime_error("nothing was given back");
+                   for (const auto& lock : {one, two, three}) engine->release(*lock);
+                   engine->drop_owner(owner);
+                 }});
   all.push_back({.name = "growth_of_the_index",
                  .act =
                      [](Stage& stage, const Cue& cue) {
@@ -257,6 +334,33 @@ std::vector<Scene> scenes() {
                   }};
   reuse.capacity.idle_nodes = 4;
   all.push_back(reuse);
+  // Nodes that nobody shares lose their numbers, and the nodes of new names get them.
+  Scene numbers{.name = "numbers_that_are_taken_back",
+                .act =
+                    [](Stage& stage, const Cue& cue) {
+                      Engine* const engine = stage.open_for_good();
+                      const auto held = ask(*engine, {hierlock::shared("w0")}, 1s);
+                      cue.arm();
+                      engine->release(*ask(*engine, {hierlock::shared("x")}, 1s));
+                      engine->release(*ask(*engine, {hierlock::slots("s", 2)}, 1s));
+                      engine->release(*ask(*engine, {Target("w1/a")}, 1s));
+                      engine->release(*held);
+                    },
+                .before =
+                    [](Stage& stage, auto& held) {
+                      for (int i = 0; i < 3; ++i) {
+                        const std::string name = "w" + std::to_string(i);
+                        const auto lock = ask(stage.engine(), {Target(name + "/a")}, 1s);
+                        stage.fences[name] = lock->fence;
+                        stage.engine().release(*lock);
+                      }
+                      held.push_back(*ask(stage.engine(), {hierlock::shared("w2")}, 1s));
+                      // All numbers of the arena are given; the next name needs one of these.
+                      for (int i = 0; stage.engine().table().look().use().numbers + 1 < engine::arena_size; ++i)
+                        stage.engine().release(*ask(stage.engine(), {hierlock::shared("i" + std::to_string(i))}, 1s));
+                    }};
+  numbers.capacity.idle_pages = 0;
+  all.push_back(numbers);
   all.push_back({.name = "many_locks_that_take_new_chunks", .act = [](Stage& stage, const Cue& cue) {
                    Engine* const engine = stage.open_for_good();
                    std::vector<spi::Grant> held;
@@ -305,7 +409,7 @@ std::vector<Scene> scenes() {
                        {
                          Engine engine(other, Owners::per_thread);
                          ASSERT_TRUE(ask(engine, {Target("u1/a1/r1")}, 1s));
-                         EXPECT_EQ(engine.table().check(), "");
+                         EXPECT_EQ(engine.table().look().check(), "");
                        }
                        unlink(other.path.c_str());
                      }});
@@ -318,7 +422,8 @@ std::vector<Scene> scenes() {
                Engine* const engine = stage.open_for_good();
                cue.arm();
                const Clock::time_point deadline = Clock::now() + patience;
-               while (engine->table().processes() > 2 && Clock::now() < deadline) engine->table().recover();
+               while (engine->table().mapping().processes() > 2 && Clock::now() < deadline)
+                 engine->table().recovery().recover();
                if (!ask(*engine, {Target("u1")}, 10s)) throw std::runtime_error("not collected");
                if (!ask(*engine, {Target("v1/" + long_name('w'))}, 10s)) throw std::runtime_error("not made");
              },
@@ -333,7 +438,7 @@ std::vector<Scene> scenes() {
                      static_cast<void>(ask(*engine, {hierlock::slots("s", 1)}, 1s));
                      std::thread waiter([&] { static_cast<void>(ask(*engine, {Target("u2/a1")}, patience)); });
                      const Clock::time_point deadline = Clock::now() + patience;
-                     while (engine->table().copy().waiters.empty() && Clock::now() < deadline) {
+                     while (engine->table().look().copy().waiters.empty() && Clock::now() < deadline) {
                      }
                      cue.ready();
                      if (earlier > 0) {
@@ -365,6 +470,67 @@ std::vector<Scene> scenes() {
                        held.push_back(*ask(stage.engine(), {Target("u3/a1"), hierlock::shared("u4/a1")}, 1s));
                      },
                  .reopens = true});
+  all.push_back({.name = "breaking_a_lock_that_is_extended",
+                 .act =
+                     [](Stage& stage, const Cue& cue) {
+                       Engine* const engine = stage.open_for_good();
+                       cue.ready();
+                       cue.arm();
+                       break_what_may_be_in_motion(*engine, Target("u1/a1/r1"));
+                     },
+                 .meanwhile =
+                     [](Stage& stage, Victim& victim, auto& held) {
+                       victim.wait_until_ready();
+                       Engine& engine = stage.engine();
+                       const spi::OwnerId somebody = engine.make_owner("in the way");
+                       const auto in_the_way = ask(engine, {Target("u2/a1")}, 1s, somebody);
+                       held.push_back(*ask(engine, {Target("u1/a1/r1")}, 1s));
+                       const Target more = hierlock::shared("u2/a1");
+                       const spi::Plan plan(more);
+                       bool lost = false;
+                       std::thread extends([&] {
+                         try {
+                           held.back() = *engine.extend(held.back(), {.plan = plan});
+                         } catch (const Error& error) {
+                           EXPECT_EQ(error.kind(), ErrorKind::lost) << error.what();
+                           lost = true;
+                         }
+                       });
+                       wait_for_waiter(stage, victim);
+                       victim.go();
+                       if (victim.wait() == Victim::State::stopped) victim.resume();
+                       const bool through = victim.wait() == Victim::State::finished;
+                       engine.release(*in_the_way);
+                       extends.join();
+                       engine.drop_owner(somebody);
+                       EXPECT_NE(engine.held(held.back()), lost);
+                       EXPECT_TRUE(lost || !through) << "it was not broken";
+                     },
+                 .reopens = true});
+  all.push_back(
+      {.name = "extending_a_lock_that_is_broken",
+       .act =
+           [](Stage& stage, const Cue& cue) {
+             Engine* const engine = stage.open_for_good();
+             const auto lock = ask(*engine, {Target("u1/a1/r1")}, 1s);
+             cue.arm();
+             const std::vector<Target> targets{hierlock::shared("u1/a1"), Target("u2/a1")};
+             const spi::Plan more{std::span<const Target>(targets)};
+             try {
+               if (engine->extend(*lock, {.plan = more, .deadline = Clock::now() + 200ms}))
+                 throw std::runtime_error("granted");
+             } catch (const Error& error) {
+               if (error.kind() != ErrorKind::lost) throw;
+             }
+             engine->release(*lock);
+           },
+       .before = [](Stage& stage, auto& held) { held.push_back(*ask(stage.engine(), {Target("u2/a1")}, 1s)); },
+       .meanwhile =
+           [](Stage& stage, Victim& victim, auto&) {
+             wait_for_waiter(stage, victim);
+             break_what_may_be_in_motion(stage.engine(), Target("u1/a1/r1"));
+           },
+       .stop_stride = 4});
   return all;
 }
 
@@ -387,6 +553,7 @@ class EveryStore : public testing::TestWithParam<Scene> {
     if (!scene.reopens) {
       EXPECT_EQ(stage->verify(), "") << "with what this process holds";
     }
+    if (HasFailure()) return false;  // the rest would wait for what does not happen
     for (const spi::Grant& grant : held) stage->engine().release(grant);
     if (scene.reopens) stage->reopen();
     work(*stage);
@@ -438,8 +605,10 @@ class EveryStore : public testing::TestWithParam<Scene> {
   void play_all(int signal) {
     std::unique_ptr<Stage> stage;
     const char* const only = std::getenv("HIERLOCK_STORE");
-    long n = only != nullptr ? std::atol(only) : 1 + (stride > 1 ? std::rand() % stride : 0);
-    for (;; n += stride) {
+    const long step = std::max(stride, signal == SIGSTOP ? GetParam().stop_stride : 1);
+    long n = only != nullptr ? std::atol(only)
+                             : 1 + static_cast<long>(std::random_device{}() % static_cast<unsigned long>(step));
+    for (;; n += step) {
       SCOPED_TRACE("at store " + std::to_string(n) + " (HIERLOCK_STORE=" + std::to_string(n) + " to play it alone)");
       const bool through = play(stage, n, signal);
       if (HasFailure() || only != nullptr) return;

@@ -37,12 +37,12 @@ Stage::~Stage() {
 
 std::string Stage::verify() {
   const Clock::time_point deadline = Clock::now() + patience;
-  while (engine_->table().processes() > 1) {
-    if (Clock::now() > deadline) return "a dead process was not collected\n" + engine_->table().check();
-    engine_->table().recover();
+  while (engine_->table().mapping().processes() > 1) {
+    if (Clock::now() > deadline) return "a dead process was not collected\n" + engine_->table().look().check();
+    engine_->table().recovery().recover_now(false);  // at once: recover() leaves it to whoever has just looked
     std::this_thread::yield();
   }
-  return engine_->table().check();
+  return engine_->table().look().check();
 }
 
 Victim::Victim(Stage& stage, const Act& act, long n, int signal) {

@@ -36,12 +36,13 @@ constexpr const char* usage = R"(usage: storm [OPTION...]
   --workers N       so many at once (default: 16)
   --seed S          what is chosen at random (default: HIERLOCK_SEED, or a new one); schedules differ all the same
   --stops PERCENT   how often somebody is stopped for a while, in relation to kills (default: 10)
+  --own-stops N     a worker stops itself inside the engine once in about N stores (default: 20000; 0: never)
   --pause MS        between two kills, on average (default: 10)
   --quiet-kills N   kills of the second phase, which measures how long others wait for a dead holder (default: 1000)
   --max-locks N     room in the table (default: 4000, for more workers more)
   --keep            leave the files where they are
   --break WHAT      make a fault, to see it reported: unlocked-write, lost-write, unlocked-entry, extra-slot,
-                    stale-fence, hang, crash, leftover, leak, slow
+                    stale-fence, unsaid-break, hang, crash, leftover, leak, slow
   --self-test       each of these faults, one after the other: all must be reported
   --help            this
 
@@ -53,13 +54,15 @@ struct Fault {
   Break fault;
   std::string_view reported_as;  // the beginning of the message
   std::string_view or_as = "";   // or this: it depends on who looks first
+  std::string_view or_else = "";
 };
-constexpr std::array<Fault, 10> faults{{
+constexpr std::array<Fault, 11> faults{{
     {"unlocked-write", Break::unlocked_write, "counter: ", "lost update: "},
     {"lost-write", Break::lost_write, "lost update: "},
     {"unlocked-entry", Break::unlocked_entry, "exclusion: "},
     {"extra-slot", Break::extra_slot, "slots: "},
     {"stale-fence", Break::stale_fence, "fence: "},
+    {"unsaid-break", Break::unsaid_break, "lost: ", "error: lost", "exclusion: "},
     {"hang", Break::hang, "hang: "},
     {"crash", Break::crash, "died: "},
     {"leftover", Break::leftover, "left behind: locks of nobody"},
@@ -160,8 +163,10 @@ bool notices(const Fault& fault, const Options& options) {
   }
   close(ends[0]);
   const int status = reap(child);
-  std::size_t where = said.find("VIOLATION " + std::string(fault.reported_as));
-  if (where == std::string::npos && !fault.or_as.empty()) where = said.find("VIOLATION " + std::string(fault.or_as));
+  std::size_t where = std::string::npos;
+  for (const std::string_view as : {fault.reported_as, fault.or_as, fault.or_else}) {
+    if (where == std::string::npos && !as.empty()) where = said.find("VIOLATION " + std::string(as));
+  }
   const bool noticed = WIFEXITED(status) && WEXITSTATUS(status) == 1 && where != std::string::npos;
   std::printf("%-16s %s\n", std::string(fault.name).c_str(), noticed ? "noticed:" : "NOT NOTICED:");
   std::printf("    %s\n", noticed ? said.substr(where, said.find('\n', where) - where).c_str() : said.c_str());
@@ -216,6 +221,8 @@ int run_with(int argc, char** argv) {
       options.seed = number(value());
     } else if (option == "--stops") {
       options.stops = static_cast<unsigned>(number(value(), 100));
+    } else if (option == "--own-stops") {
+      options.own_stops = static_cast<std::uint32_t>(number(value(), 1'000'000'000));
     } else if (option == "--pause") {
       options.pause_ms = static_cast<double>(number(value(), 10'000));
     } else if (option == "--quiet-kills") {

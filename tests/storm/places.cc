@@ -28,6 +28,20 @@ std::vector<Place> make() {
       }
     }
   }
+  const auto add_breakable = [&](const hierlock::Target& target, int parent, std::uint32_t slots = 0) {
+    all[static_cast<std::size_t>(add(target, parent, slots))].breakable = true;
+  };
+  const auto place_of = [&](const std::string& text) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].text == text) return static_cast<int>(i);
+    }
+    return -1;
+  };
+  add_breakable("u0/a0/k0", place_of("u0/a0"));
+  add_breakable("u0/a0/k1", place_of("u0/a0"));
+  add_breakable("u1/a1/k2", place_of("u1/a1"));
+  add_breakable(hierlock::named("k3"), -1);
+  add_breakable(hierlock::slots("k4", 2), -1, 2);
   add(hierlock::named("n0"), -1);
   add(hierlock::named("n1"), -1);
   add(hierlock::named("a name that is also longer than most"), -1);
@@ -46,6 +60,14 @@ std::vector<int> accounts() {
   std::vector<int> found;
   for (std::size_t i = 0; i < places().size(); ++i) {
     if (places()[i].above.size() == 1) found.push_back(static_cast<int>(i));
+  }
+  return found;
+}
+
+std::vector<int> breakable_places() {
+  std::vector<int> found;
+  for (std::size_t i = 0; i < places().size(); ++i) {
+    if (places()[i].breakable) found.push_back(static_cast<int>(i));
   }
   return found;
 }

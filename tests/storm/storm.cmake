@@ -1,8 +1,17 @@
 # A program, not a suite: it starts processes and kills them. `storm --help` tells what else it can do.
 file(GLOB storm_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cc")
-add_executable(storm ${storm_sources})
+# The library once more, built so that workers can stop themselves at any of the engine's shared stores (cell.h).
+file(GLOB library_sources CONFIGURE_DEPENDS "${hierlock_SOURCE_DIR}/src/plan/*.cc" "${hierlock_SOURCE_DIR}/src/threads/*.cc"
+  "${hierlock_SOURCE_DIR}/src/engine/*.cc"
+  "${hierlock_SOURCE_DIR}/src/backends/embedded/*.cc" "${hierlock_SOURCE_DIR}/src/locker/*.cc")
+list(FILTER library_sources EXCLUDE REGEX "_test\\.cc$")
+add_executable(storm ${storm_sources} ${library_sources})
 hierlock_own(storm)
-target_link_libraries(storm PRIVATE hierlock::hierlock Threads::Threads)
+target_compile_definitions(storm PRIVATE HIERLOCK_STORE_HOOK)
+foreach(room plan threads engine embedded locker)
+  target_include_directories(storm PRIVATE "${hierlock_BINARY_DIR}/rooms/${room}")
+endforeach()
+target_link_libraries(storm PRIVATE Threads::Threads)
 set_target_properties(storm PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${hierlock_BINARY_DIR}/tests")
 if(TARGET hierlock_tests)
   add_dependencies(hierlock_tests storm)

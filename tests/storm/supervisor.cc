@@ -119,8 +119,12 @@ Supervisor::Supervisor(const Witness& witness, const Options& options, const std
     : witness_(witness),
       options_(options),
       table_(table),
-      setting_{"shm://" + table + "?max_locks=" + std::to_string(options.max_locks), options.seed, options.workers,
-               options.max_locks * 3 / 4, options.fault},
+      setting_{"shm://" + table + "?max_locks=" + std::to_string(options.max_locks),
+               options.seed,
+               options.workers,
+               options.max_locks * 3 / 4,
+               options.fault,
+               options.own_stops},
       random_(options.seed),
       workers_(options.workers) {}
 
@@ -136,6 +140,7 @@ void Supervisor::launch(std::size_t worker) {
   Row& row = witness_.row(worker);
   row.state.store(State::opening);
   row.state_since.store(now_ns());
+  row.stopped_itself.store(0);
   row.incarnation.fetch_add(1);
   const pid_t child = start([&] {
     row.pid.store(getpid());
@@ -223,6 +228,8 @@ void Supervisor::bury(std::size_t worker) {
     row.extend.fetch_add(1);
   }
   for (Word<std::uint64_t>& mark : row.inside) mark.store(0);
+  for (Word<std::uint64_t>& seen : row.breaks_seen) seen.store(0);
+  witness_.end_break(row);
 }
 
 void Supervisor::replace(std::size_t worker) {
@@ -274,6 +281,13 @@ void Supervisor::continue_some() {
     if (worker.go_on_at == 0 || worker.go_on_at > now || worker.pid <= 0) continue;
     kill(worker.pid, SIGCONT);
     worker.go_on_at = 0;
+  }
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const std::int64_t since = witness_.row(i).stopped_itself.load();
+    if (since == 0 || workers_[i].pid <= 0) continue;
+    // For a while, which differs from stop to stop. Again and again: the first may come before it has stopped.
+    const std::int64_t ms = 1 + since / 1000 % (since / 7 % 10 == 0 ? longest_stop_ms : 40);
+    if (now > since + ms * 1'000'000) kill(workers_[i].pid, SIGCONT);
   }
 }
 
@@ -351,7 +365,10 @@ void Supervisor::finish() {
     const std::int64_t until = now_ns() + hang_limit;
     for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
       int status = 0;
-      while (waitpid(workers_[worker].pid, &status, WNOHANG) == 0 && now_ns() < until) sleep_us(1000);
+      while (waitpid(workers_[worker].pid, &status, WNOHANG) == 0 && now_ns() < until) {
+        continue_some();
+        sleep_us(1000);
+      }
       if (now_ns() >= until) {
         witness_.violation("hang: " + witness_.about(worker) + " does not end");
         break;
@@ -394,6 +411,8 @@ void Supervisor::add_up() {
     const double part = kills_ >= 1000 ? 1 : 0.5;  // chance has more room among few
     if (holding < 30 * part)
       witness_.violation("kills: only " + std::to_string(holding) + " % of the victims were holding");
+    if (kills_ >= 1000 && (total(&Row::breaks) == 0 || total(&Row::losses) == 0))
+      witness_.violation("breaks: no lock was broken, or no holder noticed");
     if (waiting < 20 * part)
       witness_.violation("kills: only " + std::to_string(waiting) + " % of the victims were waiting");
   }
@@ -460,11 +479,15 @@ void Supervisor::print() const {
   for (const auto& [place, count] : happened_) happened += count;
   std::printf(
       "\n  %llu times several at once; %llu stopped for a while, %llu of them killed\n"
+      "  %llu stopped themselves inside the engine\n"
       "  %llu grants, %llu timeouts, %llu deadlocks, %llu looks\n"
+      "  %llu locks broken, %llu of them found lost by their holders; %llu times somebody was stopped in the middle\n"
       "  %llu counted; %llu died while counting, %llu of them after they had written%s\n",
-      number(bursts_), number(stops_), number(killed_stopped_), number(total(&Row::grants)),
-      number(total(&Row::timeouts)), number(total(&Row::deadlocks)), number(total(&Row::looks)), number(steps),
-      number(casualties_), number(happened), forgotten_ != 0 ? " (some forgotten)" : "");
+      number(bursts_), number(stops_), number(killed_stopped_), number(total(&Row::own_stops)),
+      number(total(&Row::grants)), number(total(&Row::timeouts)), number(total(&Row::deadlocks)),
+      number(total(&Row::looks)), number(total(&Row::breaks)), number(total(&Row::losses)),
+      number(total(&Row::late_breaks)), number(steps), number(casualties_), number(happened),
+      forgotten_ != 0 ? " (some forgotten)" : "");
   std::printf("  table:");
   for (std::size_t i = 0; i < sizes_.size(); i += std::max<std::size_t>(sizes_.size() / 6, 1)) {
     std::printf(" %.2f MiB after %llu,", static_cast<double>(sizes_[i].second) / 1048576, number(sizes_[i].first));

@@ -23,10 +23,11 @@ struct Options {
   std::chrono::seconds soak{0};  // as long as this instead of so many kills
   std::size_t workers = 16;
   std::uint64_t seed = 0;
-  unsigned stops = 10;            // of a hundred kills, how many are accompanied by a SIGSTOP for a while
-  double pause_ms = 10;           // between two kills, on average
-  std::uint64_t quiet_kills = 0;  // of the second phase
-  std::uint32_t max_locks = 0;    // 0: as many as the workers need, and few enough to run out of nodes
+  unsigned stops = 10;               // of a hundred kills, how many are accompanied by a SIGSTOP for a while
+  std::uint32_t own_stops = 20'000;  // see Setting
+  double pause_ms = 10;              // between two kills, on average
+  std::uint64_t quiet_kills = 0;     // of the second phase
+  std::uint32_t max_locks = 0;       // 0: as many as the workers need, and few enough to run out of nodes
   Break fault = Break::nothing;
   bool keep = false;  // the files
 };

@@ -87,6 +87,11 @@ void Witness::violation(const std::string& text) const {
   v.ready.store(1);
 }
 
+void Witness::end_break(Row& row) const {
+  const std::uint32_t place = row.breaking.exchange(0);
+  if (place != 0) shared_->breaks_ended[place - 1].fetch_add(1);
+}
+
 std::string Witness::about(std::size_t worker) const {
   const Row& r = row(worker);
   const std::uint32_t incarnation = r.incarnation.load();
@@ -140,6 +145,38 @@ bool Testimony::excused(std::size_t other, std::uint64_t extend, std::uint64_t s
   }
 }
 
+void Testimony::endanger(int place) const {
+  const auto p = static_cast<std::size_t>(place);
+  if (row_.breaks_seen[p].load() != 0) return;
+  const std::uint64_t ended = witness_.all().breaks_ended[p].load();
+  const std::uint64_t begun = witness_.all().breaks_begun[p].load();
+  row_.breaks_seen[p].store(begun == ended ? begun + 1 : UINT64_MAX);  // one under way may still meet it
+}
+
+void Testimony::begin_break(int place) const {
+  row_.breaking.store(static_cast<std::uint32_t>(place) + 1);
+  witness_.all().breaks_begun[place].fetch_add(1);
+}
+
+void Testimony::endanger_no_more() const {
+  for (Word<std::uint64_t>& seen : row_.breaks_seen) seen.store(0);
+}
+
+bool Testimony::maybe_broken(std::size_t worker) const {
+  for (std::size_t place = 0; place < places().size(); ++place) {
+    const std::uint64_t seen = witness_.row(worker).breaks_seen[place].load();
+    if (seen != 0 && seen != witness_.all().breaks_begun[place].load() + 1) return true;
+  }
+  return false;
+}
+
+// One of the two who meet at a breakable place was broken there, or the other has moved on since it was seen: it had
+// made `moves` moves before its mark was read, and notes other breaks only when it has taken the mark away.
+bool Testimony::excused_by_a_break(std::size_t place, std::size_t other, std::uint64_t moves) const {
+  if (!places()[place].breakable) return false;
+  return maybe_broken(me_) || maybe_broken(other) || witness_.row(other).moves.load() != moves;
+}
+
 void Testimony::look_for_others(const Inside& inside) const {
   for (std::size_t place = 0; place < places().size(); ++place) {
     if (inside.modes[place] == 0) continue;
@@ -150,9 +187,10 @@ void Testimony::look_for_others(const Inside& inside) const {
     const Modes bad = conflicts_with(inside.modes[place]);
     for (std::size_t other = 0; other < workers_; ++other) {
       if (other == me_) continue;
+      const std::uint64_t moves = witness_.row(other).moves.load();
       const std::uint64_t extend = witness_.row(other).extend.load();
       const std::uint64_t seen = witness_.row(other).inside[place].load();
-      if ((modes_of(seen) & bad) == 0) continue;
+      if ((modes_of(seen) & bad) == 0 || excused_by_a_break(place, other, moves)) continue;
       const std::string about = witness_.about(other);
       if (excused(other, extend, seen, inside.since[place])) continue;
       violation("exclusion: not alone in " + places()[place].text + " (" + modes_text(inside.modes[place]) +
@@ -185,8 +223,8 @@ void Testimony::look_at_slots(std::size_t place, const Inside& inside) const {
     if (number <= places()[place].slots) return;
     const bool all_still = std::all_of(others.begin(), others.end(), [&](const Other& seen) {
       const Row& row = witness_.row(seen.worker);
-      return row.inside[place].load() == seen.word && counts(row, seen.word) && row.extend.load() == seen.extend &&
-             row.moves.load() == seen.moves;
+      return !excused_by_a_break(place, seen.worker, seen.moves) && row.inside[place].load() == seen.word &&
+             counts(row, seen.word) && row.extend.load() == seen.extend && row.moves.load() == seen.moves;
     });
     if (!all_still) continue;
     std::string who;
@@ -206,6 +244,8 @@ void Testimony::look_at_fences(const Inside& inside) const {
       for (unsigned mode = 0; mode < 4; ++mode) {
         const std::int64_t fence = witness_.row(other).fence[place][mode].load();
         if ((bad >> mode & 1) == 0 || fence < inside.fence) continue;
+        // Ours was granted before the other's, and broken before we came to look.
+        if (places()[place].breakable && maybe_broken(me_)) continue;
         violation("fence: " + places()[place].text + " was held in " + modes_text(Modes{1} << mode) + " with fence " +
                   std::to_string(fence) + " by worker " + std::to_string(other) + " before; now held as " +
                   inside.text());

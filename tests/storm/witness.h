@@ -8,6 +8,10 @@
 //               other.
 //   fences      The highest fence that each worker has had at each place in each mode: whoever comes in must have a
 //               higher one than everybody before who was in conflict.
+//   breaks      How many breaks of each place have begun and ended. A worker notes the number before it asks for such a
+//               place. If one was under way then, or has begun since, its lock may be gone: then, and only then, and
+//               only at breakable places, another may be where it believes to be. Above them nothing is excused: a
+//               broken lock keeps its intentions there until it is released.
 //   journal     What a worker was about to count when it died: only that step may have been made or not.
 //
 // Killed workers leave their marks. The supervisor says in `doomed` whom it will kill before it does, so that others
@@ -90,8 +94,11 @@ struct alignas(64) Row {
   Word<std::uint64_t> from, ordinal;
   Word<std::uint64_t> inside[most_places];  // incarnation (32) | how often in X, S, IX, IS (8 each)
   Word<std::int64_t> fence[most_places][4];
-  Word<std::uint64_t> counted[most_places];  // steps made, by all incarnations
-  Word<std::uint64_t> grants, timeouts, deadlocks, refusals, looks;
+  Word<std::uint64_t> counted[most_places];      // steps made, by all incarnations
+  Word<std::uint64_t> breaks_seen[most_places];  // 1 + breaks begun when it asked; 0: does not ask for the place
+  Word<std::uint32_t> breaking;                  // 1 + the place that it is breaking
+  Word<std::int64_t> stopped_itself;             // when it stopped itself inside the engine; 0: it runs
+  Word<std::uint64_t> grants, timeouts, deadlocks, refusals, looks, breaks, late_breaks, losses, own_stops;
 };
 
 struct alignas(64) Counter {
@@ -109,6 +116,7 @@ struct Shared {
   Word<std::uint32_t> violations;  // how many were seen; only the first have room for their text
   Violation violation[16];
   Word<std::int64_t> answers[8];  // of a child that was asked something
+  Word<std::uint64_t> breaks_begun[most_places], breaks_ended[most_places];
   Row rows[most_workers];
   Counter counters[most_places];
 };
@@ -135,6 +143,8 @@ class Witness {
 
   // Says what was seen; anybody may.
   void violation(const std::string& text) const;
+  // A break is over: its worker says so, or the supervisor if that was killed.
+  void end_break(Row& row) const;
   // What is known about a worker, in words.
   std::string about(std::size_t worker) const;
 
@@ -164,6 +174,15 @@ class Testimony {
   // About to be released: what was seen at first must still be so.
   void leave(Inside& inside) const;
 
+  // Before it asks for a breakable place, and after it has left it.
+  void endanger(int place) const;
+  void endanger_no_more() const;
+  // Before and after it breaks the locks on a place.
+  void begin_break(int place) const;
+  void end_break() const { witness_.end_break(row_); }
+  // Whether the lock that this worker holds at breakable places may have been broken.
+  bool maybe_broken() const { return maybe_broken(me_); }
+
   void look_again(const Inside& inside) const;
   // Says to be inside, with no lock and no fence: for Break only.
   template <class Dawdle>
@@ -189,6 +208,8 @@ class Testimony {
   void look_at_slots(std::size_t place, const Inside& inside) const;
   void look_at_fences(const Inside& inside) const;
   void remember_values(Inside& inside) const;
+  bool maybe_broken(std::size_t worker) const;
+  bool excused_by_a_break(std::size_t place, std::size_t other, std::uint64_t moves) const;
   bool excused(std::size_t other, std::uint64_t extend, std::uint64_t seen, std::int64_t since) const;
   void begin_step(int place, std::uint64_t from) const;
   void end_step(int place, std::uint64_t from) const;

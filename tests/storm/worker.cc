@@ -17,6 +17,8 @@
 
 #include <hierlock/hierlock.h>
 
+#include "own_stops.h"
+
 namespace storm {
 
 namespace {
@@ -69,6 +71,7 @@ struct Ask {
 struct Held {
   Lock lock;
   Inside inside;
+  bool given_up = false;  // an extend lost it: there is nothing to release
 };
 
 class Worker {
@@ -90,14 +93,18 @@ class Worker {
       if (chance(10)) nap(below(1000));
       be_rogue();
       const unsigned what = below(100);
-      if (what < 50) {
+      if (what < 44) {
         one();
-      } else if (what < 65) {
+      } else if (what < 57) {
         many();
-      } else if (what < 85) {
+      } else if (what < 75) {
         grow();
-      } else if (what < 97) {
+      } else if (what < 85) {
         nest();
+      } else if (what < 94) {
+        be_endangered();
+      } else if (what < 98) {
+        break_somebody();
       } else {
         look();
       }
@@ -142,11 +149,20 @@ class Worker {
   Ask any_ask() {
     const auto place = static_cast<int>(below(static_cast<unsigned>(places().size())));
     const Place& p = places()[static_cast<std::size_t>(place)];
+    if (p.breakable) return any_ask();        // only be_endangered() asks for these
     if (p.above.size() == 1 && chance(60)) {  // a leaf of its own below an account: nodes come and go
       return {p.text + "/x" + std::to_string(below(setting_.scratch)), place, true};
     }
     if (p.parent < 0 && p.slots == 0 && !p.below.empty() && chance(60)) return any_ask();  // whole users less often
     return {p.shareable() && chance(35) ? shared(p.target) : p.target, place, false};
+  }
+
+  // A place whose locks others break.
+  Ask dangerous_ask() {
+    static const std::vector<int> all = breakable_places();
+    const int place = all[below(static_cast<unsigned>(all.size()))];
+    const Place& p = places()[static_cast<std::size_t>(place)];
+    return {p.shareable() && chance(60) ? shared(p.target) : p.target, place, false};
   }
 
   AcquireOptions any_options(bool bounded) {
@@ -188,11 +204,11 @@ class Worker {
       if (options.timeout && chance(50)) {
         auto lock = targets.size() == 1 ? locker_.try_acquire(targets.front(), *options.timeout, options)
                                         : locker_.try_acquire(targets, *options.timeout, options);
-        if (lock) held.emplace(Held{std::move(*lock), {}});
+        if (lock) held.emplace(Held{std::move(*lock), {}, false});
       } else if (targets.size() == 1) {
-        held.emplace(Held{locker_.acquire(targets.front(), options), {}});
+        held.emplace(Held{locker_.acquire(targets.front(), options), {}, false});
       } else {
-        held.emplace(Held{locker_.acquire(targets, options), {}});
+        held.emplace(Held{locker_.acquire(targets, options), {}, false});
       }
     } catch (const hierlock::Error& error) {
       const Place& first = places()[static_cast<std::size_t>(asks.front().place)];
@@ -208,16 +224,31 @@ class Worker {
     testimony_.row().grants.fetch_add(1, std::memory_order_relaxed);
     held->inside.granted_at = end;
     for (const Ask& ask : asks) add(held->inside, ask);
-    enter(*held);
+    if (!enter(*held)) held.reset();
     return held;
   }
 
-  void enter(Held& held) {
-    if (!held.lock.held()) testimony_.violation("lost: just granted, and not held: " + held.inside.text());
-    held.inside.fence = held.lock.fence();
+  // The fence, or none if the lock is lost, which only a break can do.
+  std::optional<std::int64_t> fence_of(const Held& held) {
+    try {
+      return held.lock.fence();
+    } catch (const hierlock::Error& error) {
+      if (!testimony_.maybe_broken()) {
+        testimony_.violation("lost: " + std::string(error.what()) + ", and nobody broke it: " + held.inside.text());
+      }
+      testimony_.row().losses.fetch_add(1, std::memory_order_relaxed);
+      return std::nullopt;
+    }
+  }
+
+  bool enter(Held& held) {
+    const std::optional<std::int64_t> fence = fence_of(held);
+    if (!fence) return false;
+    held.inside.fence = *fence;
     if (rogue_ == Break::stale_fence) held.inside.fence = std::exchange(old_fence_, held.inside.fence);
-    if (held.inside.fence == 0) held.inside.fence = held.lock.fence();
+    if (held.inside.fence == 0) held.inside.fence = *fence;
     testimony_.enter(held.inside);
+    return true;
   }
 
   void failed(const hierlock::Error& error, const std::string& asked, const AcquireOptions& options, bool holding,
@@ -234,6 +265,10 @@ class Worker {
         // still be this thread's; and on the way down a path others can be met that hold what comes next.)
         if (holding || releaser_ || !one_node) return;
         break;
+      case ErrorKind::lost:
+        if (!holding || !testimony_.maybe_broken()) break;
+        row.losses.fetch_add(1, std::memory_order_relaxed);
+        return;
       case ErrorKind::exhausted:
         row.refusals.fetch_add(1, std::memory_order_relaxed);
         break;
@@ -255,6 +290,7 @@ class Worker {
     std::vector<int> mine;  // exclusively held: to be counted in
     for (std::size_t place = 0; place < places().size(); ++place) {
       if ((held.inside.modes[place] & bit(Mode::X)) == 0 || places()[place].slots > 1) continue;
+      if (places()[place].breakable) continue;  // its lock may be gone at any time
       mine.push_back(static_cast<int>(place));
       mine.insert(mine.end(), places()[place].below.begin(), places()[place].below.end());
     }
@@ -270,8 +306,9 @@ class Worker {
   }
 
   void release(Held& held) {
-    if (!held.lock.held() || (rogue_ != Break::stale_fence && held.lock.fence() != held.inside.fence)) {
-      testimony_.violation("lost: no longer held, or with another fence: " + held.inside.text());
+    const std::optional<std::int64_t> fence = fence_of(held);
+    if (fence && rogue_ != Break::stale_fence && *fence != held.inside.fence) {
+      testimony_.violation("fence: another than at the grant: " + std::to_string(*fence) + "; " + held.inside.text());
     }
     testimony_.leave(held.inside);
     testimony_.state(State::releasing);
@@ -320,7 +357,44 @@ class Worker {
     if (!held) return;
     use(*held);
     if (extend(*held, second)) use(*held);
-    if (held->lock.held()) release(*held);
+    if (!held->given_up) release(*held);
+  }
+
+  // Locks that others break at any moment, while they are extended, fail to be, are given away and released. Who loses
+  // one finds it lost; nobody else may notice anything.
+  void be_endangered() {
+    const auto ask = [&] {
+      Ask dangerous = dangerous_ask();
+      testimony_.endanger(dangerous.place);
+      return dangerous;
+    };
+    std::vector<Ask> asks{ask()};
+    if (chance(20)) asks.push_back(ask());
+    std::optional<Held> held = acquire(asks, any_options(true), false);
+    for (unsigned more = below(4); held && !held->given_up && more > 0; --more) {
+      use(*held);
+      extend(*held, ask());
+    }
+    if (held && !held->given_up) {
+      dawdle();
+      release(*held);
+    }
+    testimony_.endanger_no_more();
+  }
+
+  void break_somebody() {
+    static const std::vector<int> all = breakable_places();
+    const int place = all[below(static_cast<unsigned>(all.size()))];
+    testimony_.begin_break(place);
+    std::size_t broken = 0;
+    try {
+      broken = locker_.break_locks(places()[static_cast<std::size_t>(place)].target, "the storm");
+    } catch (const hierlock::Error& error) {  // somebody was stopped in the middle of an extend or a hand-over
+      if (error.kind() != ErrorKind::unavailable) throw;
+      testimony_.row().late_breaks.fetch_add(1, std::memory_order_relaxed);
+    }
+    testimony_.end_break();
+    testimony_.row().breaks.fetch_add(broken, std::memory_order_relaxed);
   }
 
   bool extend(Held& held, const Ask& ask) {
@@ -338,10 +412,14 @@ class Worker {
     }
     Inside more;
     more.granted_at = now_ns();
-    if (error == ErrorKind::deadlock) {
+    std::optional<std::int64_t> fence;
+    if (!error) fence = fence_of(held);
+    if (error == ErrorKind::deadlock || error == ErrorKind::lost || (!error && !fence)) {
       testimony_.lost_by_extend(held.inside);
+      held.given_up = true;
       testimony_.state(State::idle);
       if (held.lock.held()) testimony_.violation("extend: deadlock, and the lock is still held: " + ask.target.str());
+      held.lock.release();
       return false;
     }
     if (error) {
@@ -349,7 +427,7 @@ class Worker {
     } else {
       testimony_.row().grants.fetch_add(1, std::memory_order_relaxed);
       add(more, ask);
-      more.fence = held.lock.fence();
+      more.fence = *fence;
       if (rogue_ == Break::stale_fence) more.fence = held.inside.fence + 1;
       testimony_.extended(held.inside, more);
     }
@@ -403,6 +481,9 @@ class Worker {
         witness_.all().counters[place].value = before;
         break;
       }
+      case Break::unsaid_break:  // as if a break had taken away another lock than the named one
+        (void)locker_.break_locks(places()[below(3)].target, "nobody said so");
+        break;
       case Break::crash:
         std::abort();
       default:
@@ -425,6 +506,7 @@ class Worker {
 
 void work(const Witness& witness, const Setting& setting, std::size_t worker) {
   try {
+    stop_oneself_now_and_then(witness, witness.row(worker), setting.seed * 31 + worker, setting.own_stops);
     Worker(witness, setting, worker).run();
   } catch (const std::exception& error) {
     witness.violation("error: " + std::string(error.what()) + "\n  by " + witness.about(worker));

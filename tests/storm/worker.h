@@ -17,6 +17,7 @@ enum class Break : std::uint8_t {
   unlocked_entry,  // believes to hold what it did not ask for
   extra_slot,      // the same with a slot
   stale_fence,     // goes by a fence it had before
+  unsaid_break,    // takes locks away that nobody is to break
   hang,            // never lets go
   crash,           // dies by itself
   leftover,        // a lock is held when all is over
@@ -30,6 +31,7 @@ struct Setting {
   std::size_t workers = 16;
   unsigned scratch = 0;  // leaves below each account that nobody else asks for: more in all than the table has nodes
   Break fault = Break::nothing;
+  std::uint32_t own_stops = 0;  // a worker stops itself inside the engine once in about so many stores; 0: never
 };
 
 // Returns when the witness says stop. Runs in a process of its own.

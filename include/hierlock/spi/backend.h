@@ -77,6 +77,9 @@ class Backend {
   // Optional: grants one path or name to the default owner if nothing at all is in the way, without I/O. A grant whose
   // id is 0 means "ask acquire()". Never throws.
   virtual Grant at_once(const Chain&) noexcept { return {}; }
+  // Optional: the same for the text of a path that at_once() has granted before. The text is not checked: if it is not
+  // certainly such a one, the answer is "ask at_once()".
+  virtual Grant at_once_again(std::string_view) noexcept { return {}; }
 
   // As Lock::extend says; the grant as it is afterwards. No value as for acquire: the old grant is as it was. On
   // `deadlock` the old grant is gone.

@@ -35,7 +35,9 @@ struct Chain {
   const std::uint64_t* hashes;  // per level
   std::uint8_t depth;
   Space space;
-  Mode mode;  // of the deepest node; those above it are held in its intention
+  Mode mode;              // of the deepest node; those above it are held in its intention
+  Place* place;           // of the Target; or none
+  std::string_view text;  // the path as it was written, if it is a PathText without escapes; or empty
 
   std::size_t begin(std::size_t level) const noexcept { return (level == 0 ? 0u : ends[level - 1]) + 4u; }
   std::string_view segment(std::size_t level) const noexcept {
@@ -43,8 +45,10 @@ struct Chain {
   }
 
   static Chain of(const Target& target) noexcept {
-    return {target.key_.data(), target.ends_.data(), target.hashes_.data(),
-            target.depth_,      target.space_,       target.shared_ ? Mode::S : Mode::X};
+    return {target.key_.data(),    target.ends_.data(),
+            target.hashes_.data(), target.depth_,
+            target.space_,         target.shared_ ? Mode::S : Mode::X,
+            &target.place_,        {}};
   }
 };
 
@@ -66,7 +70,8 @@ class PathText {
   std::uint64_t hash(std::size_t level) const noexcept { return hashes_[level]; }
 
   Chain chain() const noexcept {
-    return {key_.data(), ends_.data(), hashes_.data(), static_cast<std::uint8_t>(depth_), Space::path, Mode::X};
+    return {key_.data(), ends_.data(), hashes_.data(), static_cast<std::uint8_t>(depth_),
+            Space::path, Mode::X,      nullptr,        text_};
   }
 
  private:
@@ -75,6 +80,7 @@ class PathText {
   std::array<std::uint64_t, max_depth> hashes_;
   std::array<std::uint16_t, max_depth> ends_;
   std::size_t depth_ = 0;
+  std::string_view text_;  // empty if there are escapes in it
 };
 
 class Plan {

@@ -1,12 +1,16 @@
 #include "embedded/embedded.h"
 
+#include <linux/membarrier.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <stop_token>
 #include <thread>
@@ -32,23 +36,37 @@ constexpr std::uint64_t most_shm_locks = 4'000'000;
 class LossWatch {
  public:
   explicit LossWatch(engine::Engine& engine) : engine_(engine) {}
+  ~LossWatch() {
+    if (!thread_.joinable()) return;
+    thread_.request_stop();
+    // A callback that releases the last lock may be what ends the store. Then the thread goes on alone, and only what
+    // it shares is left to it.
+    if (thread_.get_id() == std::this_thread::get_id()) {
+      thread_.detach();
+    } else {
+      thread_.join();
+    }
+  }
+  LossWatch(const LossWatch&) = delete;
+  LossWatch& operator=(const LossWatch&) = delete;
 
   std::stop_token watch(const spi::Grant& grant) {
-    const std::lock_guard guard(mutex_);
-    std::erase_if(watched_, [&](const Watched& w) { return w.told; });
-    for (const Watched& w : watched_) {
+    const std::lock_guard guard(shared_->mutex);
+    std::erase_if(shared_->watched, [&](const Watched& w) { return w.told; });
+    for (const Watched& w : shared_->watched) {
       if (w.grant.id == grant.id) return w.lost.get_token();
     }
-    Watched& added = watched_.emplace_back(Watched{grant, {}, false, false});
+    Watched& added = shared_->watched.emplace_back(Watched{grant, {}, false, false});
     const std::stop_token token = added.lost.get_token();
     if (!engine_.surely_held(grant)) {
       added.lost.request_stop();
       added.told = true;
     } else if (!thread_.joinable()) {
       thread_started_.store(true);
-      thread_ = std::jthread([this](const std::stop_token& end) { run(end); });
+      thread_ = std::jthread(
+          [shared = shared_, &engine = engine_](const std::stop_token& end) { run(*shared, engine, end); });
     }
-    wake_.notify_all();
+    shared_->wake.notify_all();
     return token;
   }
   // Extending or handing over makes it another grant: until that is known, nobody is told that the old one is gone.
@@ -56,8 +74,8 @@ class LossWatch {
   std::optional<spi::Grant> while_it_changes(const spi::Grant& grant, F change) {
     if (!thread_started_.load(std::memory_order_relaxed)) return change();
     const auto pause = [&](bool paused, const spi::Grant& now) {
-      const std::lock_guard guard(mutex_);
-      for (Watched& w : watched_) {
+      const std::lock_guard guard(shared_->mutex);
+      for (Watched& w : shared_->watched) {
         if (w.grant.id != grant.id) continue;
         w.paused = paused;
         w.grant = now;
@@ -73,11 +91,16 @@ class LossWatch {
       throw;
     }
   }
+  // Nothing is watched any more. The thread ends; by itself, if it is the caller (a callback that released a lock).
+  void end() noexcept {
+    if (!thread_.joinable()) return;
+    thread_.request_stop();
+    if (thread_.get_id() != std::this_thread::get_id()) thread_.join();
+  }
   // It was given back by its holder: nobody is told.
   void forget(const spi::Grant& grant) noexcept {
-    if (!thread_started_.load(std::memory_order_relaxed)) return;
-    const std::lock_guard guard(mutex_);
-    std::erase_if(watched_, [&](const Watched& w) { return w.grant.id == grant.id; });
+    if (thread_started_.load(std::memory_order_relaxed)) [[unlikely]]
+      forget_watched(grant);
   }
 
  private:
@@ -87,34 +110,44 @@ class LossWatch {
     bool told;
     bool paused = false;
   };
+  // With the thread.
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable_any wake;
+    std::vector<Watched> watched;
+  };
 
-  void run(const std::stop_token& end) {
+  [[gnu::noinline]] void forget_watched(const spi::Grant& grant) noexcept {
+    const std::lock_guard guard(shared_->mutex);
+    std::erase_if(shared_->watched, [&](const Watched& w) { return w.grant.id == grant.id; });
+  }
+
+  // Once it is to end, it asks the engine nothing: that may be gone.
+  static void run(Shared& shared, engine::Engine& engine, const std::stop_token& end) {
     constexpr std::chrono::milliseconds interval{50};
-    std::unique_lock guard(mutex_);
+    std::unique_lock guard(shared.mutex);
     while (!end.stop_requested()) {
-      if (watched_.empty()) {
-        wake_.wait(guard, end, [this] { return !watched_.empty(); });
+      if (shared.watched.empty()) {
+        shared.wake.wait(guard, end, [&] { return !shared.watched.empty(); });
         continue;
       }
       std::vector<std::stop_source> lost;
-      for (Watched& w : watched_) {
-        if (w.told || w.paused || engine_.surely_held(w.grant)) continue;
+      for (Watched& w : shared.watched) {
+        if (w.told || w.paused || engine.surely_held(w.grant)) continue;
         w.told = true;
         lost.push_back(w.lost);
       }
       guard.unlock();
       for (std::stop_source& source : lost) source.request_stop();  // runs callbacks: not under the mutex
       guard.lock();
-      wake_.wait_for(guard, end, interval, [] { return false; });
+      shared.wake.wait_for(guard, end, interval, [] { return false; });
     }
   }
 
   engine::Engine& engine_;
-  std::mutex mutex_;
-  std::condition_variable_any wake_;
-  std::vector<Watched> watched_;
+  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::atomic<bool> thread_started_{false};
-  std::jthread thread_;  // last: it ends before what it uses
+  std::jthread thread_;
 };
 
 class Embedded final : public Queue {
@@ -140,6 +173,7 @@ class Embedded final : public Queue {
   }
   std::optional<spi::Grant> acquire(const spi::Request& request) override { return engine_.acquire(request); }
   spi::Grant at_once(const spi::Chain& chain) noexcept override { return engine_.at_once(chain); }
+  spi::Grant at_once_again(std::string_view path) noexcept override { return engine_.at_once_again(path); }
   std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request) override {
     const auto extended = losses_.while_it_changes(grant, [&] { return engine_.extend(grant, request); });
     return extended;
@@ -151,6 +185,7 @@ class Embedded final : public Queue {
   void release(const spi::Grant& grant) noexcept override {
     losses_.forget(grant);
     engine_.release(grant);
+    if (closed_.load(std::memory_order_relaxed)) leave_if_idle();
   }
   spi::Grant give(const spi::Grant& grant, spi::OwnerId to) override {
     return *losses_.while_it_changes(grant, [&] { return std::optional(engine_.give(grant, to)); });
@@ -165,7 +200,7 @@ class Embedded final : public Queue {
   std::string owner_name(spi::OwnerId owner) override { return engine_.owner_name(owner); }
   std::array<std::uint64_t, 3> grants() const override { return engine_.grants(); }
   bool idle() const noexcept override {
-    return engine_.table().lost() ? engine_.no_handles() : engine_.table().nothing_held();
+    return engine_.table().mapping().lost() ? engine_.no_handles() : engine_.table().look().nothing_held();
   }
   Snapshot snapshot() const override;
   std::size_t break_locks(const spi::Plan& plan, std::string_view reason) override {
@@ -173,32 +208,53 @@ class Embedded final : public Queue {
     return engine_.break_locks(plan, reason);
   }
   int lifeline() override { return engine_.lifeline(); }
+  void close() noexcept override {
+    if (!engine_.table().shared()) return;  // it has nothing besides memory
+    closed_.store(true);
+    if (!engine_.no_handles()) wait_for_releases_under_way();
+    leave_if_idle();
+  }
 
  private:
+  // The last release and close() must not miss each other: a release counts itself, then reads closed_; close() sets
+  // closed_, then counts. A release pays no barrier for that: the kernel makes one in all threads of the process.
+  static void wait_for_releases_under_way() noexcept {
+    engine::full_fence();
+    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  }
+  void leave_if_idle() noexcept {
+    if (!engine_.no_handles() || left_.exchange(true)) return;
+    losses_.end();
+    engine_.leave_table();
+  }
+
   const std::string url_;
   mutable engine::Engine engine_;
+  std::atomic<bool> closed_{false};  // its Locker is gone
+  std::atomic<bool> left_{false};    // and so is the table
   LossWatch losses_;
 };
 
 Snapshot Embedded::snapshot() const {
-  engine_.table().recover_now(false);  // who looks wants to see the living
+  engine_.table().recovery().recover_now(false);  // who looks wants to see the living
   const engine::Table& table = engine_.table();
-  const engine::Table::Copy copy = table.copy();
+  const engine::Look::Copy copy = table.look().copy();
   const std::int64_t now = engine::coarse_time();
   const auto since = [now](std::int64_t then) {
     return std::chrono::nanoseconds(std::max<std::int64_t>(0, now - then));
   };
   std::map<std::uint32_t, Snapshot::Doing> doing;  // asked once for each process, however many locks it has
   const auto party = [&](std::size_t index) {
-    const engine::Table::PartyCopy& p = copy.parties[index];
+    const engine::Look::PartyCopy& p = copy.parties[index];
     const auto [known, is_new] = doing.try_emplace(p.slot);
-    if (is_new) known->second = table.doing(p);
-    return Snapshot::Party{p.identity, p.name, p.process, p.command, p.note, known->second};
+    if (is_new) known->second = table.mapping().doing(p.slot);
+    return Snapshot::Party{p.identity, p.name, p.process, p.program, p.note, known->second};
   };
   // What an acquire has so far it has had since it began to wait for the rest, or for longer.
   std::map<engine::Index, std::int64_t> waits_since;
   for (const auto& w : copy.waiters) waits_since[w.record] = w.since;
-  const auto age = [&](const engine::Table::HolderCopy& h) {
+  const auto age = [&](const engine::Look::HolderCopy& h) {
     if (h.since != 0) return since(h.since);
     const auto waits = waits_since.find(h.record);
     return waits != waits_since.end() ? since(waits->second) : std::chrono::nanoseconds{};
@@ -206,8 +262,8 @@ Snapshot Embedded::snapshot() const {
 
   Snapshot result;
   result.store = url_;
-  result.table = table.path();
-  for (auto& entry : table.read_log()) {
+  result.table = table.mapping().path();
+  for (auto& entry : table.log().read_log()) {
     result.log.push_back(
         {std::chrono::system_clock::time_point(
              std::chrono::duration_cast<std::chrono::system_clock::duration>(std::chrono::nanoseconds(entry.when))),
@@ -228,7 +284,7 @@ Snapshot Embedded::snapshot() const {
   for (const auto& w : copy.waiters) identities[w.owner] = copy.parties[w.party].identity;
   for (const auto& w : copy.waiters) {
     Snapshot::Waiter waiter{party(w.party), w.target, w.wanted, w.mode, since(w.since), {}};
-    for (const engine::Index owner : table.blockers(copy, w)) waiter.blocked_by.push_back(identities[owner]);
+    for (const engine::Index owner : table.look().blockers(copy, w)) waiter.blocked_by.push_back(identities[owner]);
     result.waiters.push_back(std::move(waiter));
   }
   return result;

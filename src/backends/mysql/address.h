@@ -41,6 +41,7 @@ struct Options {
   bool views = true;                              // snapshots ask the server's own views, too (views.h)
   std::chrono::milliseconds publish_after{1000};  // what lasts longer is told to other processes (who.h)
   std::string url;                                // without the password
+  bool only_look = false;                         // makes no table, not even with lazy
 };
 
 // Throws invalid_argument.

@@ -160,7 +160,7 @@ BucketTable read_or_make(Connection& connection, const Options& options, Vigil& 
   const Layout& layout = options.layout;
   const std::string read = "SELECT format, buckets, levels FROM `" + layout.settings_table() + "` WHERE id=1";
   Reply reply = connection.query(read, vigil);
-  if ((reply.code == no_such_table || (reply.well() && reply.rows.empty())) && layout.lazy) {
+  if ((reply.code == no_such_table || (reply.well() && reply.rows.empty())) && layout.lazy && !options.only_look) {
     const BucketTable wanted{layout.table, layout.buckets.value_or(plan::default_buckets),
                              layout.levels.value_or(default_levels)};
     const std::optional<std::string> else_for = made_for_else(connection, wanted, vigil);
@@ -169,10 +169,11 @@ BucketTable read_or_make(Connection& connection, const Options& options, Vigil& 
     reply = connection.query(read, vigil);
   }
   if (reply.code == no_such_table || (reply.well() && reply.rows.empty())) {
-    throw Error(ErrorKind::not_provisioned,
-                "the database has no table " + layout.table + " with its settings yet: run `hierlock provision --on " +
-                    plan::shell_word(options.url) + "`, or open with ?provision=lazy",
-                reply.code);
+    const std::string missing = "the database has no table " + layout.table + " with its settings yet: ";
+    const std::string way_out = layout.lazy ? "whoever locks first makes it"
+                                            : "run `hierlock provision --on " + plan::shell_word(options.url) +
+                                                  "`, or open with ?provision=lazy";
+    throw Error(ErrorKind::not_provisioned, missing + way_out, reply.code);
   }
   if (!reply.well()) throw error_of(reply.code, reply.message, "read the settings of " + layout.table);
   const auto& row = reply.rows.front();
@@ -196,7 +197,7 @@ BucketTable read_or_make(Connection& connection, const Options& options, Vigil& 
   }
   if (layout.buckets && *layout.buckets != recorded.buckets) disagree("buckets", *layout.buckets, recorded.buckets);
   if (layout.levels && *layout.levels != recorded.levels) disagree("levels", *layout.levels, recorded.levels);
-  if (layout.lazy) make_rows_table(connection, recorded, vigil);
+  if (layout.lazy && !options.only_look) make_rows_table(connection, recorded, vigil);
   if (const auto else_for = made_for_else(connection, recorded, vigil)) throw made_for_others(recorded, *else_for);
   refuse_other_engine(connection, recorded, vigil);
   connection.ask("COMMIT", vigil);

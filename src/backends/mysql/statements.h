@@ -63,11 +63,9 @@ inline constexpr std::string_view log_rows_fix =
     "SESSION_VARIABLES_ADMIN, on MariaDB BINLOG ADMIN)";
 
 // A waiter whose machine vanishes is in the queue until its wait times out, or else holds for wait_timeout what it is
-// given at the last moment: together at most 15 s (B5). As sessions are prepared that is 2 + 12, of which the second is
-// good for holders. Who has waited that long turns to 10 + 4, to keep its place for longer, and back as soon as it
-// holds.
-inline constexpr std::string_view wait_patiently = "SET SESSION wait_timeout=4, innodb_lock_wait_timeout=10";
-inline constexpr std::string_view waited = "SET SESSION wait_timeout=12, innodb_lock_wait_timeout=2";
+// given at the last moment: 2 + 12 s, together at most 15 s (B5).
+inline constexpr std::string_view wait_usually = "SET SESSION innodb_lock_wait_timeout=2";
+inline constexpr std::string_view wait_shortly = "SET SESSION innodb_lock_wait_timeout=1";
 
 // Makes a row that is missing, without waiting for anybody who holds another; harmless if it is there.
 std::string make_row(const BucketTable& table, unsigned level, std::uint32_t bucket);

@@ -330,7 +330,6 @@ class Store final : public spi::Backend {
     const spi::Request& request;
     Teller& teller;
     Held* extended = nullptr;
-    bool* patient = nullptr;  // set if its session was told to wait_patiently
   };
   Answer ask(const Asking& asking, LockReply& reply, std::int64_t& sent);
   struct AtServer {
@@ -444,7 +443,7 @@ void Store::refuse_own_row(std::uint64_t owner, const Held* extended, const spi:
 }
 
 Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& sent) {
-  auto& [connection, fresh, owner, local, rows, request, teller, extended, patient] = asking;
+  auto& [connection, fresh, owner, local, rows, request, teller, extended] = asking;
   const Form usual = usual_form(rows);
   const ForRow waiting(*queue_, watch_, request, connection.id());
   const auto forget = [this](Pending* pending) {
@@ -477,12 +476,8 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
       reply = connection.lock(recorded_, rows, request.no_wait, Form::one_by_one, vigil);
     }
     if (extended != nullptr && reply.code == lock_wait_timeout) confirm_kept(*extended);
-    if (patient != nullptr && !*patient && reply.code == lock_wait_timeout && !request.no_wait && !vigil.ended()) {
-      *patient = true;
-      Until soon(longest_release);
-      if (!connection.query(wait_patiently, soon).well()) connection.give_up();
-    }
-    // The server ends each wait after a while, so that one who died while waiting is not waited for longer (B5).
+    // The server ends each wait after 2 s. So one who died while waiting is not waited for longer (B5), and neither is
+    // a statement that a backup waits for.
   } while (reply.code == lock_wait_timeout && !request.no_wait && !vigil.ended());
   // A deadlock that was found at the last moment has taken away what was held before, too: that is not just "too late".
   const bool rolled_back = extended != nullptr && reply.code == deadlock;
@@ -523,18 +518,16 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
     if (taken.connection == nullptr) return nullptr;
     LockReply reply;
     std::int64_t sent = 0;
-    bool patient = false;
     Answer answer = Answer::not_in_time;
     try {
       if (taken.others) refuse_own_row(owner, nullptr, request.plan);
-      answer =
-          ask({*taken.connection, taken.fresh, owner, local, rows, request, teller, nullptr, &patient}, reply, sent);
+      answer = ask({*taken.connection, taken.fresh, owner, local, rows, request, teller}, reply, sent);
       if (answer == Answer::granted && reply.all) {
         // The lease counts from the send: after a long wait it is asked for anew.
-        if (patient || now_with_suspend() - sent > std::chrono::nanoseconds(seconds(1)).count()) {
+        if (now_with_suspend() - sent > std::chrono::nanoseconds(seconds(1)).count()) {
           sent = now_with_suspend();
           Until soon(longest_release);
-          taken.connection->ask(patient ? waited : "SELECT CONNECTION_ID()", soon);
+          taken.connection->ask("SELECT CONNECTION_ID()", soon);
         }
         const std::int64_t fence = fence_of(reply, *taken.connection);
         auto held = std::make_shared<Held>(std::move(taken.connection), sent);
@@ -551,12 +544,10 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
       }
     } catch (...) {
       roll_back(*taken.connection, Clock::now() + longest_release);
-      if (patient) taken.connection->give_up();
       pool_.put_back(std::move(taken.connection), owner);
       throw;
     }
     roll_back(*taken.connection, Clock::now() + longest_release);  // H8
-    if (patient) taken.connection->give_up();                      // not for a holder: its wait_timeout is too short
     pool_.put_back(std::move(taken.connection), owner);
     if (answer == Answer::not_in_time) return nullptr;
   }
@@ -630,14 +621,14 @@ bool Store::make_missing(Connection& connection, const std::vector<plan::Row>& r
     }
     throw error_of(said.code, said.message, "make a missing row of " + options_.layout.table);
   };
-  if (!say("SET SESSION innodb_lock_wait_timeout=1", Late::again)) return false;
+  if (!say(wait_shortly, Late::again)) return false;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (reply.there[i]) continue;
     // If it cannot be made, somebody else is making it, or has made it.
     if (!say(make_row(recorded_, rows[i].level, rows[i].bucket), Late::fine) || !say("COMMIT", Late::again))
       return false;
   }
-  if (!say(waited, Late::again)) return false;
+  if (!say(wait_usually, Late::again)) return false;
   return session.kept = true;
 }
 
@@ -820,7 +811,9 @@ void Store::release(const spi::Grant& grant) noexcept {
 }  // namespace
 
 std::unique_ptr<spi::Backend> open(const spi::Url& url, const OpenOptions& options) {
-  return std::make_unique<Store>(read_url(url), options.owners);
+  Options read = read_url(url);
+  read.only_look = !options.create;
+  return std::make_unique<Store>(std::move(read), options.owners);
 }
 
 void enable() {

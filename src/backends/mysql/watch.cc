@@ -342,7 +342,7 @@ std::vector<Entry> Watch::own(bool queued) const {
     entry.host = host_;
     if (party != parties.end()) {
       entry.owner_name = party->second->owner_name;
-      entry.command = party->second->command;
+      entry.command = party->second->program;
       entry.note = party->second->note;
       entry.process = party->second->process;
     } else {

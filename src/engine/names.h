@@ -1,0 +1,23 @@
+// Names: nodes, locks and owners in words, for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/parts.h"
+
+namespace hierlock::engine {
+
+class Names : Parts {
+ public:
+  explicit Names(const Parts& parts) : Parts(parts) {}
+
+  std::string node_text(Index node) const;
+  std::string record_text(Index record) const;  // the targets it was asked for
+  std::string owner_name(Index owner) const;
+  std::string owner_text(Index owner) const;  // the name and, if it is another's, the process
+  // Distinguishes successive owners of one place.
+  std::uint64_t owner_identity(Index owner) const;
+};
+
+}  // namespace hierlock::engine
