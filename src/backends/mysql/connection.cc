@@ -76,11 +76,11 @@ void start_client_library() {
   });
 }
 
-// libmariadb shakes hands for TLS in a call that blocks, for ever if the server says nothing. So somebody else keeps
-// the vigil during such calls, and ends them by ending the connection.
+// libmariadb shakes hands for TLS in a call that blocks, for ever if the server says nothing. So a thread of its
+// own keeps the WaitLimit during such calls, and ends them by shutting the socket down.
 class Warden {
  public:
-  explicit Warden(Vigil& vigil) : vigil_(vigil) {
+  explicit Warden(WaitLimit& limit) : limit_(limit) {
     try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& error) {
@@ -126,7 +126,7 @@ class Warden {
     for (;;) {
       changed_.wait(guard, [this] { return over_ || (socket_ >= 0 && !gave_up_); });
       if (over_) return;
-      if (const std::optional<Clock::duration> time = vigil_.next()) {  // nobody else asks it during the call
+      if (const std::optional<Clock::duration> time = limit_.next()) {  // nobody else asks it during the call
         changed_.wait_for(guard, *time, [this] { return over_ || socket_ < 0; });
       } else {
         gave_up_ = true;
@@ -135,7 +135,7 @@ class Warden {
     }
   }
 
-  Vigil& vigil_;
+  WaitLimit& limit_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   int socket_ = -1;
@@ -256,7 +256,7 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
 
 // --- connecting ------------------------------------------------------------------------------------------
 
-Connection::Connection(const Address& address, Vigil& vigil) {
+Connection::Connection(const Address& address, WaitLimit& limit) {
   start_client_library();
   mysql_ = mysql_init(nullptr);
   if (mysql_ == nullptr) throw Error(ErrorKind::exhausted, "no memory for a connection");
@@ -290,7 +290,7 @@ Connection::Connection(const Address& address, Vigil& vigil) {
   std::optional<Warden> warden;
   try {
     login.emplace(mysql_, address.password, address.tls != Tls::off);
-    if (address.tls != Tls::off) warden.emplace(vigil);
+    if (address.tls != Tls::off) warden.emplace(limit);
   } catch (const Error& error) {
     refuse(error);
   }
@@ -307,7 +307,7 @@ Connection::Connection(const Address& address, Vigil& vigil) {
         if (!warden) return go_on(ready);
         return warden->during(static_cast<int>(mysql_get_socket(mysql_)), [&] { return go_on(ready); });
       },
-      vigil);
+      limit);
   if (warden && warden->gave_up()) {
     answered = false;
     broken_ = true;
@@ -379,14 +379,14 @@ void forget_tls_errors() {
 }  // namespace
 
 template <class Start, class Continue>
-bool Connection::drive(Start start, Continue go_on, Vigil& vigil) {
+bool Connection::drive(Start start, Continue go_on, WaitLimit& limit) {
   forget_tls_errors();
   int waits = start();
   bool first = true;
   while (waits != 0) {
     std::optional<Clock::duration> time;
     try {
-      time = vigil.next();
+      time = limit.next();
     } catch (...) {
       broken_ = true;  // the answer is still to come
       throw;
@@ -395,12 +395,12 @@ bool Connection::drive(Start start, Continue go_on, Vigil& vigil) {
       broken_ = true;
       return false;
     }
-    const bool brief = std::exchange(first, false) && *time >= longest_brief_look && vigil.wake() < 0 &&
+    const bool brief = std::exchange(first, false) && *time >= longest_brief_look && limit.wake() < 0 &&
                        waits == MYSQL_WAIT_READ && looks_briefly_;
     const int ready =
-        brief ? look_briefly(socket_) : look(static_cast<int>(mysql_get_socket(mysql_)), waits, vigil.wake(), *time);
+        brief ? look_briefly(socket_) : look(static_cast<int>(mysql_get_socket(mysql_)), waits, limit.wake(), *time);
     if (ready == 0) continue;
-    forget_tls_errors();  // the vigil may have used another connection
+    forget_tls_errors();  // next() may have used another connection
     waits = go_on(ready);
   }
   return true;
@@ -470,34 +470,34 @@ bool Connection::go_on() {
   return slow_step(waits);
 }
 
-Reply Connection::end(Vigil& vigil) {
+Reply Connection::end(WaitLimit& limit) {
   while (!go_on()) {
-    const std::optional<Clock::duration> time = vigil.next();
+    const std::optional<Clock::duration> time = limit.next();
     if (!time) {
       broken_ = true;
       return silent;
     }
-    look(socket_, slow_waits_, vigil.wake(), *time);
+    look(socket_, slow_waits_, limit.wake(), *time);
   }
   return reply();
 }
 
-Reply Connection::query(std::string_view sql, Vigil& vigil) {
+Reply Connection::query(std::string_view sql, WaitLimit& limit) {
   if (broken_) return silent;
   int failed = 0;
   if (!drive([&] { return mysql_real_query_start(&failed, mysql_, sql.data(), sql.size()); },
-             [&](int ready) { return mysql_real_query_cont(&failed, mysql_, ready); }, vigil)) {
+             [&](int ready) { return mysql_real_query_cont(&failed, mysql_, ready); }, limit)) {
     return silent;
   }
-  return rest_of_reply(vigil);
+  return rest_of_reply(limit);
 }
 
 // Of one that has begun, or failed.
-Reply Connection::rest_of_reply(Vigil& vigil) {
+Reply Connection::rest_of_reply(WaitLimit& limit) {
   MYSQL_RES* result = nullptr;
   if (mysql_errno(mysql_) == 0 &&
       !drive([&] { return mysql_store_result_start(&result, mysql_); },
-             [&](int ready) { return mysql_store_result_cont(&result, mysql_, ready); }, vigil)) {
+             [&](int ready) { return mysql_store_result_cont(&result, mysql_, ready); }, limit)) {
     return silent;
   }
   if (mysql_errno(mysql_) != 0) {
@@ -511,32 +511,32 @@ Reply Connection::rest_of_reply(Vigil& vigil) {
   return reply;
 }
 
-Reply Connection::ask(std::string_view sql, Vigil& vigil) {
-  Reply reply = query(sql, vigil);
+Reply Connection::ask(std::string_view sql, WaitLimit& limit) {
+  Reply reply = query(sql, limit);
   if (!reply.well()) throw error_of(reply.code, reply.message, "use the database");
   return reply;
 }
 
-std::vector<Reply> Connection::query_all(std::span<const std::string> statements, Vigil& vigil) {
+std::vector<Reply> Connection::query_all(std::span<const std::string> statements, WaitLimit& limit) {
   std::string all;
   for (const std::string& statement : statements) all += (all.empty() ? "" : ";\n") + statement;
-  std::vector<Reply> replies{query(all, vigil)};
+  std::vector<Reply> replies{query(all, limit)};
   while (replies.back().well() && mysql_more_results(mysql_) != 0) {
     int failed = 0;
     const bool answered = drive([&] { return mysql_next_result_start(&failed, mysql_); },
-                                [&](int ready) { return mysql_next_result_cont(&failed, mysql_, ready); }, vigil);
-    replies.push_back(answered ? rest_of_reply(vigil) : silent);
+                                [&](int ready) { return mysql_next_result_cont(&failed, mysql_, ready); }, limit);
+    replies.push_back(answered ? rest_of_reply(limit) : silent);
   }
   return replies;
 }
 
-void Connection::prepare_roll_back(Vigil& vigil) {
+void Connection::prepare_roll_back(WaitLimit& limit) {
   constexpr std::string_view sql = "ROLLBACK";
   roll_back_.reset(mysql_stmt_init(mysql_));
   int failed = 1;
   MYSQL_STMT* const raw = roll_back_.get();
   if (raw == nullptr || !drive([&] { return mysql_stmt_prepare_start(&failed, raw, sql.data(), sql.size()); },
-                               [&](int ready) { return mysql_stmt_prepare_cont(&failed, raw, ready); }, vigil)) {
+                               [&](int ready) { return mysql_stmt_prepare_cont(&failed, raw, ready); }, limit)) {
     return;
   }
   if (failed == 0) return;
@@ -548,13 +548,13 @@ void Connection::prepare_roll_back(Vigil& vigil) {
   }
 }
 
-Reply Connection::roll_back(Vigil& vigil) {
-  if (roll_back_ == nullptr && prepares_roll_back_ && !broken_) prepare_roll_back(vigil);
+Reply Connection::roll_back(WaitLimit& limit) {
+  if (roll_back_ == nullptr && prepares_roll_back_ && !broken_) prepare_roll_back(limit);
   MYSQL_STMT* const raw = roll_back_.get();
-  if (raw == nullptr) return query("ROLLBACK", vigil);
+  if (raw == nullptr) return query("ROLLBACK", limit);
   int failed = 0;
   if (broken_ || !drive([&] { return mysql_stmt_execute_start(&failed, raw); },
-                        [&](int ready) { return mysql_stmt_execute_cont(&failed, raw, ready); }, vigil)) {
+                        [&](int ready) { return mysql_stmt_execute_cont(&failed, raw, ready); }, limit)) {
     return silent;
   }
   if (failed == 0) return {};
@@ -564,7 +564,7 @@ Reply Connection::roll_back(Vigil& vigil) {
 
 // None: it could not be, and the reply says why.
 Connection::Statement* Connection::prepared(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait,
-                                            Form form, Vigil& vigil, LockReply& reply) {
+                                            Form form, WaitLimit& limit, LockReply& reply) {
   const std::string name = lock_rows_name(rows, no_wait, form);
   if (const auto found = statements_.find(name); found != statements_.end()) return &found->second;
   if (statements_.size() >= most_statements) statements_.clear();
@@ -578,7 +578,7 @@ Connection::Statement* Connection::prepared(const BucketTable& table, std::span<
   const std::string sql = lock_rows(mariadb_ ? Dialect::mariadb : Dialect::mysql, table, rows, no_wait, form);
   int failed = 0;
   if (!drive([&] { return mysql_stmt_prepare_start(&failed, raw, sql.data(), sql.size()); },
-             [&](int ready) { return mysql_stmt_prepare_cont(&failed, raw, ready); }, vigil)) {
+             [&](int ready) { return mysql_stmt_prepare_cont(&failed, raw, ready); }, limit)) {
     reply.code = silent.code;
     reply.message = silent.message;
     return nullptr;  // closing it would read what the server still sends
@@ -612,7 +612,7 @@ Connection::Statement* Connection::prepared(const BucketTable& table, std::span<
 }
 
 LockReply Connection::lock(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form,
-                           Vigil& vigil) {
+                           WaitLimit& limit) {
   LockReply reply;
   const auto unanswered = [&] {
     reply.code = silent.code;
@@ -620,7 +620,7 @@ LockReply Connection::lock(const BucketTable& table, std::span<const plan::Row> 
     return std::move(reply);
   };
   if (broken_) return unanswered();
-  Statement* const statement = prepared(table, rows, no_wait, form, vigil, reply);
+  Statement* const statement = prepared(table, rows, no_wait, form, limit, reply);
   if (statement == nullptr) return reply;
   MYSQL_STMT* const raw = statement->handle.get();
   const auto well = [&](int error) {
@@ -633,12 +633,12 @@ LockReply Connection::lock(const BucketTable& table, std::span<const plan::Row> 
   for (std::size_t i = 0; i < rows.size(); ++i) statement->buckets[i] = rows[i].bucket;
   int error = 0;
   if (!drive([&] { return mysql_stmt_execute_start(&error, raw); },
-             [&](int ready) { return mysql_stmt_execute_cont(&error, raw, ready); }, vigil)) {
+             [&](int ready) { return mysql_stmt_execute_cont(&error, raw, ready); }, limit)) {
     return unanswered();
   }
   if (!well(error)) return reply;
   if (!drive([&] { return mysql_stmt_store_result_start(&error, raw); },
-             [&](int ready) { return mysql_stmt_store_result_cont(&error, raw, ready); }, vigil)) {
+             [&](int ready) { return mysql_stmt_store_result_cont(&error, raw, ready); }, limit)) {
     return unanswered();
   }
   if (!well(error)) return reply;

@@ -1,7 +1,6 @@
 // Connection: one session of a MySQL or MariaDB server, driven so that its thread never blocks in the client library.
 //
-// Every call sends, then watches the socket itself, under a Vigil that says how long and does what has to be done
-// meanwhile: keep a deadline, notice a cancellation, tell that we wait. A call that is given up leaves the connection
+// Every call sends, then watches the socket itself, under a WaitLimit. A call that is given up leaves the connection
 // broken: it can only be closed.
 #pragma once
 
@@ -25,54 +24,19 @@
 #include "mysql/address.h"
 #include "mysql/statements.h"
 #include "plan/buckets.h"
+#include "timed/timed_mutex.h"
+#include "timed/wait_limit.h"
 
 struct st_mysql;
 struct st_mysql_stmt;
 
 namespace hierlock::mysql {
 
-using Clock = std::chrono::steady_clock;
-
-// What goes on while the server is silent.
-class Vigil {
- public:
-  virtual ~Vigil() = default;
-  // How long to watch the socket before asking again; none: give up.
-  virtual std::optional<Clock::duration> next() = 0;
-  // A descriptor that becomes readable when next() should be asked at once; -1: there is none.
-  virtual int wake() const { return -1; }
-};
-
-// A moment that another thread may bring nearer: everything is to come to an end by then.
-class Ending {
- public:
-  void set(Clock::time_point end) noexcept { end_ = end.time_since_epoch().count(); }
-  Clock::time_point get() const noexcept { return Clock::time_point(Clock::duration(end_.load())); }
-
- private:
-  std::atomic<Clock::rep> end_{Clock::time_point::max().time_since_epoch().count()};
-};
-
-// Until a moment, or until somebody cancels, then give up.
-class Until final : public Vigil {
- public:
-  explicit Until(Clock::time_point end, const Ending* ending = nullptr) : end_(end), ending_(ending) {}
-  explicit Until(Clock::duration time, const Ending* ending = nullptr) : end_(Clock::now() + time), ending_(ending) {}
-  Until(Clock::duration time, std::stop_token cancel) : end_(Clock::now() + time), cancel_(std::move(cancel)) {}
-  Clock::time_point end() const noexcept { return ending_ != nullptr ? std::min(end_, ending_->get()) : end_; }
-  std::optional<Clock::duration> next() override {
-    const Clock::duration left = end() - Clock::now();
-    if (left <= Clock::duration::zero() || cancel_.stop_requested()) return std::nullopt;
-    const bool looks = ending_ != nullptr || cancel_.stop_possible();
-    return looks ? std::min<Clock::duration>(left, look_interval) : left;
-  }
-
- private:
-  static constexpr std::chrono::milliseconds look_interval{50};
-  const Clock::time_point end_;
-  const Ending* const ending_ = nullptr;
-  const std::stop_token cancel_;
-};
+using timed::Clock;
+using timed::Deadline;
+using timed::SharedDeadline;
+using timed::TimedMutex;
+using timed::WaitLimit;
 
 // What the server said: an error by its number, or rows.
 struct Reply {
@@ -126,7 +90,7 @@ class Connection {
   static constexpr std::size_t most_statements = 64;  // that lock, prepared at once; and ROLLBACK
 
   // Connects and logs in. Throws Error.
-  Connection(const Address& address, Vigil& vigil);
+  Connection(const Address& address, WaitLimit& limit);
   ~Connection();  // closes; does not wait for the server
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -149,24 +113,24 @@ class Connection {
   // The server has closed its end, or says something nobody asked for. No I/O that waits.
   bool hung_up() const noexcept;
 
-  Reply query(std::string_view sql, Vigil& vigil);
+  Reply query(std::string_view sql, WaitLimit& limit);
   // The same, but every error is thrown, as error_of() says.
-  Reply ask(std::string_view sql, Vigil& vigil);
+  Reply ask(std::string_view sql, WaitLimit& limit);
   // Several in one round trip: what each is answered, up to the first error, which ends it.
-  std::vector<Reply> query_all(std::span<const std::string> statements, Vigil& vigil);
+  std::vector<Reply> query_all(std::span<const std::string> statements, WaitLimit& limit);
   // Locks rows by a statement of statements.h, which is prepared when its like is first used here. `table` is always
   // the same.
-  LockReply lock(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form, Vigil& vigil);
+  LockReply lock(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form, WaitLimit& limit);
 
   // ROLLBACK, which both servers do faster if it is prepared: one round trip, when it is first used. If that is
   // refused, it is sent as text.
-  Reply roll_back(Vigil& vigil);
+  Reply roll_back(WaitLimit& limit);
 
   // A query that another thread's loop carries on: begin, then go_on whenever the socket is ready, until it is done.
   void begin(std::string_view sql);
   bool go_on();  // true when reply() is there
   Reply reply() { return std::move(slow_reply_); }
-  Reply end(Vigil& vigil);  // or waits for it
+  Reply end(WaitLimit& limit);  // or waits for it
 
  private:
   struct Close {
@@ -180,14 +144,14 @@ class Connection {
   };
 
   template <class Start, class Continue>
-  bool drive(Start start, Continue go_on, Vigil& vigil);
+  bool drive(Start start, Continue go_on, WaitLimit& limit);
   Reply failure() const;
-  Reply rest_of_reply(Vigil& vigil);
-  void prepare_roll_back(Vigil& vigil);
+  Reply rest_of_reply(WaitLimit& limit);
+  void prepare_roll_back(WaitLimit& limit);
   void read_rows(Reply& reply);
   bool slow_step(int waits);
-  Statement* prepared(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form, Vigil& vigil,
-                      LockReply& reply);
+  Statement* prepared(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form,
+                      WaitLimit& limit, LockReply& reply);
 
   st_mysql* mysql_;
   int socket_ = -1;

@@ -496,19 +496,19 @@ Finding clock(const Seen& seen) {
 // --- looking -----------------------------------------------------------------------------------------------------
 
 std::map<std::string, std::string> variables(Connection& connection, const std::string& sql) {
-  Until soon(patience);
+  Deadline soon(patience);
   std::map<std::string, std::string> result;
   for (const auto& row : connection.query(sql, soon).rows) result[row.at(0).value_or("")] = row.at(1).value_or("");
   return result;
 }
 
 Reply ask(Connection& connection, const std::string& sql) {
-  Until soon(patience);
+  Deadline soon(patience);
   return connection.query(sql, soon);
 }
 
 std::unique_ptr<Connection> log_in(const Address& address) {
-  Until soon(patience);
+  Deadline soon(patience);
   return std::make_unique<Connection>(address, soon);
 }
 
@@ -588,7 +588,7 @@ void look_at_tables(Connection& connection, const Options& options, Seen& seen) 
     const std::string count = " level, COUNT(*) FROM " + table + " WHERE level < " + std::to_string(number(row.at(2))) +
                               " AND bucket >= 0 AND bucket < " + std::to_string(number(row.at(1))) + " GROUP BY level";
     const std::string limit = std::to_string(counting.count());
-    Until long_enough(counting + patience);
+    Deadline long_enough(counting + patience);
     seen.rows = connection.query(seen.mariadb ? "SET STATEMENT max_statement_time=" + limit + " FOR SELECT" + count
                                               : "SELECT /*+ MAX_EXECUTION_TIME(" + limit + "000) */" + count,
                                  long_enough);
@@ -602,7 +602,7 @@ Seen look(const Options& options) {
   seen.version = connection.version();
   seen.mariadb = connection.mariadb();
   seen.prepared = ask(connection, prepare_session(dialect_of(connection)));  // first: the default may cut all answers
-  Until soon(patience);
+  Deadline soon(patience);
   seen.account = account_of(connection, options, soon);
   seen.global = variables(connection, "SHOW GLOBAL VARIABLES");
   if (value_of(seen.global, "binlog_format") == "STATEMENT") seen.log_rows = ask(connection, std::string(log_rows));

@@ -40,7 +40,7 @@ Setup assumed(const Options& options) {
 Setup find_out(const Options& options) {
   Setup setup = assumed(options);
   try {
-    Until soon(patience);
+    Deadline soon(patience);
     Connection connection(options.address, soon);
     setup.dialect = dialect_of(connection);
     const std::string server = (connection.mariadb() ? "MariaDB " : "MySQL ") + connection.version();

@@ -30,13 +30,13 @@ std::string floor_question(const Layout& layout, bool mariadb) {
          layout.settings_table() + "` WHERE id=1";
 }
 
-void Fences::check(Connection& connection, Vigil& vigil) {
+void Fences::check(Connection& connection, WaitLimit& limit) {
   const std::uint64_t given = highest_.load();  // before the server mints: others are given more meanwhile
   const std::string questions[] = {floor_question(layout_, connection.mariadb()), "COMMIT"};
-  check(connection, given, connection.query_all(questions, vigil).front(), vigil);
+  check(connection, given, connection.query_all(questions, limit).front(), limit);
 }
 
-void Fences::check(Connection& connection, std::uint64_t given, const Reply& reply, Vigil& vigil) {
+void Fences::check(Connection& connection, std::uint64_t given, const Reply& reply, WaitLimit& limit) {
   if (reply.code == no_such_column) {
     throw Error(ErrorKind::incompatible,
                 layout_.settings_table() +
@@ -63,7 +63,7 @@ void Fences::check(Connection& connection, std::uint64_t given, const Reply& rep
   }
   limit_ = floor + fence_slack;
   if (recorded != server || now > floor + fence_slack / 2) {
-    const Reply raised = raise(connection, vigil);
+    const Reply raised = raise(connection, limit);
     if (raised.code == lock_wait_timeout) {
       throw Error(ErrorKind::unavailable,
                   "cannot raise the fence floor: the row of " + layout_.settings_table() +
@@ -83,17 +83,17 @@ bool Fences::minted(std::uint64_t number) noexcept {
   return number <= limit_.load();
 }
 
-Reply Fences::raise(Connection& connection, Vigil& vigil) {
-  Reply reply = connection.query("SELECT UUID_SHORT()", vigil);
+Reply Fences::raise(Connection& connection, WaitLimit& limit) {
+  Reply reply = connection.query("SELECT UUID_SHORT()", limit);
   if (!reply.well()) return reply;
   const std::uint64_t floor = number(reply.rows.at(0).at(0)) & fence_mask;
   const std::string raise = "UPDATE `" + layout_.settings_table() + "` SET fence_floor=GREATEST(fence_floor, " +
                             std::to_string(floor) + "), fence_server=" + server_number(connection.mariadb()) +
                             " WHERE id=1";
   for (const std::string_view sql : {std::string_view(raise), std::string_view("COMMIT")}) {
-    reply = connection.query(sql, vigil);
+    reply = connection.query(sql, limit);
     if (reply.well()) continue;
-    if (!connection.broken()) connection.query("ROLLBACK", vigil);
+    if (!connection.broken()) connection.query("ROLLBACK", limit);
     return reply;
   }
   limit_ = floor + fence_slack;

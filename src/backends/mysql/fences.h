@@ -37,9 +37,9 @@ class Fences {
 
   // For each new connection, before it is used: its server's numbers are above all that were given out. Throws
   // unsafe_topology. Raises the floor where that is due.
-  void check(Connection& connection, Vigil& vigil);
+  void check(Connection& connection, WaitLimit& limit);
   // The same, where floor_question() was asked along with something else, when highest() was `given`.
-  void check(Connection& connection, std::uint64_t given, const Reply& answer, Vigil& vigil);
+  void check(Connection& connection, std::uint64_t given, const Reply& answer, WaitLimit& limit);
   // A number was minted for a lock. False: the floor has to be raised before it is given out.
   bool minted(std::uint64_t number) noexcept;
   // The highest so far.
@@ -47,7 +47,7 @@ class Fences {
   // Raising it soon is better than having to.
   bool due() const noexcept { return highest_.load() + fence_slack / 2 > limit_.load(); }
   // Raises it to the server's present number, and commits; or what the server said instead.
-  Reply raise(Connection& connection, Vigil& vigil);
+  Reply raise(Connection& connection, WaitLimit& limit);
 
  private:
   const Layout& layout_;

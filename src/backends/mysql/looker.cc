@@ -20,7 +20,7 @@ void Looker::look_at_server(Looked& looked) {
     looked.view.note = "the server was not asked: another thread is still waiting for its answers";
     return;
   }
-  Until soon(end);
+  Deadline soon(end);
   try {
     const bool ask_again = denied_.denied && Clock::now() >= ask_again_;
     if (connection_ == nullptr || connection_->broken() || connection_->hung_up() || ask_again) {

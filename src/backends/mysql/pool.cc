@@ -125,7 +125,7 @@ void Pool::make(Making& making) noexcept {
   std::unique_ptr<Connection> connection;
   std::exception_ptr error;
   try {
-    Until soon(longest_connect, &ending_);
+    Deadline soon(longest_connect, &ending_);
     connection = connect(soon);
   } catch (...) {
     error = std::current_exception();
@@ -153,14 +153,14 @@ void Pool::disown(std::uint64_t owner) noexcept {
   if (const auto had = had_.find(owner); had != had_.end() && --had->second == 0) had_.erase(had);
 }
 
-std::unique_ptr<Connection> Pool::connect(Vigil& vigil) {
+std::unique_ptr<Connection> Pool::connect(WaitLimit& limit) {
   std::uint64_t mine = 0;
   {
     const std::lock_guard guard(mutex_);
     mine = ++asked_;
   }
   try {
-    auto connection = connect_(vigil);
+    auto connection = connect_(limit);
     const std::lock_guard guard(mutex_);
     if (mine > newest_) {
       newest_ = mine;
@@ -250,7 +250,7 @@ void Pool::drop_idle() noexcept {
   freed_.notify_all();
 }
 
-bool Pool::on(Side& side, Clock::time_point free_by, const Use& use, Until& until) noexcept {
+bool Pool::on(Side& side, Clock::time_point free_by, const Use& use, Deadline& until) noexcept {
   std::unique_lock guard(side.mutex, std::defer_lock);
   if (!guard.try_lock_until(free_by)) return false;
   for (int tries = 0; tries < 2 && until.next(); ++tries) {
@@ -266,9 +266,9 @@ bool Pool::on(Side& side, Clock::time_point free_by, const Use& use, Until& unti
   return false;
 }
 
-bool Pool::on_the_side(const Use& use, Until& until) noexcept { return on(side_, until.end(), use, until); }
+bool Pool::on_the_side(const Use& use, Deadline& until) noexcept { return on(side_, until.end(), use, until); }
 
-bool Pool::urgently_on_the_side(const Use& use, Until& until) noexcept {
+bool Pool::urgently_on_the_side(const Use& use, Deadline& until) noexcept {
   const Clock::time_point soon = std::min(until.end(), Clock::now() + usually_free);
   // The last, where the account may have no more connections.
   return on(side_, soon, use, until) || on(urgent_, until.end(), use, until) || on_the_side(use, until);

@@ -15,14 +15,14 @@
 #include <hierlock/spi/backend.h>
 
 #include "mysql/connection.h"
-#include "mysql/timed_mutex.h"
+#include "timed/timed_mutex.h"
 
 namespace hierlock::mysql {
 
 class Pool {
  public:
-  // A new one, unless the vigil gives up.
-  using Connect = std::function<std::unique_ptr<Connection>(Vigil&)>;
+  // A new one, unless the WaitLimit gives up.
+  using Connect = std::function<std::unique_ptr<Connection>(WaitLimit&)>;
   Pool(std::size_t most, Connect connect) : most_(most), connect_(std::move(connect)) { idle_.reserve(most); }
   ~Pool();
   Pool(const Pool&) = delete;
@@ -78,9 +78,9 @@ class Pool {
   // For what is not a lock: a connection of its own, made when it is first needed. `use` gets it alone. Waiting for
   // that, and connecting, end as `until` says, too: whoever has it may be talking to a server that does not answer.
   using Use = std::function<bool(Connection&)>;
-  bool on_the_side(const Use& use, Until& until) noexcept;
+  bool on_the_side(const Use& use, Deadline& until) noexcept;
   // The same for what is urgent (KILL): if that one is busy, on another.
-  bool urgently_on_the_side(const Use& use, Until& until) noexcept;
+  bool urgently_on_the_side(const Use& use, Deadline& until) noexcept;
 
   // How many there may be beyond `most`, of one Locker: the two on the side, and that for snapshots (looker.h).
   static constexpr std::size_t beyond = 3;
@@ -101,7 +101,7 @@ class Pool {
   Making& begin_or_take_over();
   void make(Making& making) noexcept;
   void disown(std::uint64_t owner) noexcept;
-  std::unique_ptr<Connection> connect(Vigil& vigil);
+  std::unique_ptr<Connection> connect(WaitLimit& limit);
   bool fit(const Connection& connection) const { return !distrusted_ && connection.identity() == server_; }
 
   const std::size_t most_;
@@ -124,9 +124,9 @@ class Pool {
     TimedMutex mutex;
     std::unique_ptr<Connection> connection;  // guarded by it
   };
-  bool on(Side& side, Clock::time_point free_by, const Use& use, Until& until) noexcept;
+  bool on(Side& side, Clock::time_point free_by, const Use& use, Deadline& until) noexcept;
   Side side_, urgent_;
-  Ending ending_;
+  SharedDeadline ending_;
 };
 
 }  // namespace hierlock::mysql

@@ -84,9 +84,9 @@ class Maker {
  public:
   Maker(const Options& options, std::uint32_t chunk) : table_("`" + options.layout.table + "`") {
     connection_ = connect(options, 10s);
-    Until vigil(1min);
-    recorded_ = read_or_make(*connection_, options, vigil);
-    prepare(chunk, vigil);
+    Deadline limit(1min);
+    recorded_ = read_or_make(*connection_, options, limit);
+    prepare(chunk, limit);
   }
 
   const BucketTable& recorded() const { return recorded_; }
@@ -108,8 +108,8 @@ class Maker {
     // Somebody who inserts the same rows is waited for no longer than a second each time.
     constexpr int most_tries = 60;
     for (int tries = 1;; ++tries) {
-      Until vigil(patience);
-      const Reply reply = connection_->end(vigil);
+      Deadline limit(patience);
+      const Reply reply = connection_->end(limit);
       if (reply.well()) return nothing_there_ ? range_.rows : number(ask("SELECT ROW_COUNT()"));
       const bool in_the_way =
           reply.code == ER_DUP_ENTRY || reply.code == ER_LOCK_WAIT_TIMEOUT || reply.code == ER_LOCK_DEADLOCK;
@@ -131,25 +131,25 @@ class Maker {
   static constexpr auto patience = 10min;  // for one chunk
 
   Reply query(const std::string& sql) {
-    Until vigil(patience);
-    return connection_->query(sql, vigil);
+    Deadline limit(patience);
+    return connection_->query(sql, limit);
   }
   Reply ask(const std::string& sql) {
-    Until vigil(patience);
-    return connection_->ask(sql, vigil);
+    Deadline limit(patience);
+    return connection_->ask(sql, limit);
   }
 
-  void prepare(std::uint32_t chunk, Vigil& vigil) {
+  void prepare(std::uint32_t chunk, WaitLimit& limit) {
     const bool mariadb = connection_->mariadb();
     const std::string depth = std::to_string(std::uint64_t{chunk} + 1);
     connection_->ask(std::string("SET SESSION autocommit=1, innodb_lock_wait_timeout=1, wait_timeout=600, "
                                  "interactive_timeout=600, ") +
                          (mariadb ? "max_recursive_iterations=" + depth
                                   : "cte_max_recursion_depth=" + depth + ", information_schema_stats_expiry=0"),
-                     vigil);
+                     limit);
     sequences_ = mariadb && number(connection_->ask("SELECT COUNT(*) FROM information_schema.ENGINES WHERE "
                                                     "ENGINE='SEQUENCE' AND SUPPORT IN ('YES', 'DEFAULT')",
-                                                    vigil)) > 0;
+                                                    limit)) > 0;
   }
 
   // The numbers of a range as `n.bucket`, in order. Measured with 10^6 rows, these were the fastest of what was tried:

@@ -27,7 +27,7 @@ struct Asked {
 
 }  // namespace
 
-void await_name(const Address& address, Vigil& vigil) {
+void await_name(const Address& address, WaitLimit& limit) {
   if (!address.socket.empty() || is_numeric(address.host) || address.host == "localhost") return;
   const auto asked = std::make_shared<Asked>();
   const auto resolve = [asked, host = address.host] {
@@ -45,7 +45,7 @@ void await_name(const Address& address, Vigil& vigil) {
   }
   std::unique_lock guard(asked->mutex);
   while (!asked->done) {
-    const std::optional<Clock::duration> time = vigil.next();
+    const std::optional<Clock::duration> time = limit.next();
     if (!time) {
       throw Error(ErrorKind::unavailable, "cannot connect to " + address.place() +
                                               ": the name is not resolved, no name server answers. Is the host right?");

@@ -7,8 +7,8 @@
 
 namespace hierlock::mysql {
 
-// Returns when the host's name was resolved, or need not be. Throws unavailable when the vigil gives up first. The
+// Returns when the host's name was resolved, or need not be. Throws unavailable when the limit gives up first. The
 // client library then resolves it once more, and has nothing better to go by than that it could be done a moment ago.
-void await_name(const Address& address, Vigil& vigil);
+void await_name(const Address& address, WaitLimit& limit);
 
 }  // namespace hierlock::mysql

@@ -30,7 +30,7 @@ constexpr const char* unsafe_if =
     "'group_replication_group_name', 'group_replication_single_primary_mode', 'log_bin', 'binlog_format')";
 
 // Row locks exclude on one server only. What is refused otherwise can be set in the session, by some.
-void refuse_unsafe(const Reply& variables, Connection& connection, Vigil& vigil) {
+void refuse_unsafe(const Reply& variables, Connection& connection, WaitLimit& limit) {
   std::map<std::string, std::string> is;
   for (const auto& row : variables.rows) is[row.at(0).value_or("")] = row.at(1).value_or("");
   if (is_on(is["wsrep_on"])) {
@@ -48,7 +48,7 @@ void refuse_unsafe(const Reply& variables, Connection& connection, Vigil& vigil)
                 "this server is read-only, most likely a replica: its row locks exclude nobody on the primary. Connect "
                 "to the primary");
   }
-  if (is_on(is["log_bin"]) && is["binlog_format"] == "STATEMENT" && !connection.query(log_rows, vigil).well()) {
+  if (is_on(is["log_bin"]) && is["binlog_format"] == "STATEMENT" && !connection.query(log_rows, limit).well()) {
     throw Error(ErrorKind::denied, "this server logs statements, and takes no locks of rows at READ COMMITTED then. " +
                                        std::string(log_rows_fix));
   }
@@ -56,32 +56,32 @@ void refuse_unsafe(const Reply& variables, Connection& connection, Vigil& vigil)
 
 // UUID_SHORT() counts from the second that the server was started in. One that is started again within that second
 // would count anew from the same number: so nothing is minted before it is over.
-void outlast_first_second(Connection& connection, std::uint64_t minted, std::uint64_t now, Vigil& vigil) {
+void outlast_first_second(Connection& connection, std::uint64_t minted, std::uint64_t now, WaitLimit& limit) {
   const std::uint64_t started = (minted & fence_mask) >> 24;
   while (started == now) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    now = number(connection.ask("SELECT UNIX_TIMESTAMP()", vigil).rows.at(0).at(0));
+    now = number(connection.ask("SELECT UNIX_TIMESTAMP()", limit).rows.at(0).at(0));
   }
 }
 
 // Whoever comes first records the numbers; the table of rows is made from what is recorded.
-void make_settings(Connection& connection, const Layout& layout, const BucketTable& wanted, Vigil& vigil) {
-  connection.ask(make_settings_table(layout.settings_table()), vigil);
-  connection.ask(make_who_table(layout.who_table()), vigil);
+void make_settings(Connection& connection, const Layout& layout, const BucketTable& wanted, WaitLimit& limit) {
+  connection.ask(make_settings_table(layout.settings_table()), limit);
+  connection.ask(make_who_table(layout.who_table()), limit);
   connection.ask("INSERT IGNORE INTO `" + layout.settings_table() +
                      "` (id, format, buckets, levels, fence_floor, fence_server) VALUES (1, " +
                      std::to_string(layout_format) + ", " + std::to_string(wanted.buckets) + ", " +
                      std::to_string(wanted.levels) + ", 0, 0)",
-                 vigil);
-  connection.ask("COMMIT", vigil);
+                 limit);
+  connection.ask("COMMIT", limit);
 }
 
 // What the table of rows was made for, if not for these numbers; empty: it does not say. None: for these, or it is not
 // there.
-std::optional<std::string> made_for_else(Connection& connection, const BucketTable& table, Vigil& vigil) {
-  if (connection.query(look_at_mark(table), vigil).code != no_such_column) return std::nullopt;
+std::optional<std::string> made_for_else(Connection& connection, const BucketTable& table, WaitLimit& limit) {
+  if (connection.query(look_at_mark(table), limit).code != no_such_column) return std::nullopt;
   const Reply reply = connection.ask(
-      "SHOW COLUMNS FROM " + table.quoted() + " LIKE '" + std::string(BucketTable::mark_prefix) + "%'", vigil);
+      "SHOW COLUMNS FROM " + table.quoted() + " LIKE '" + std::string(BucketTable::mark_prefix) + "%'", limit);
   return reply.rows.empty() ? "" : reply.rows[0].at(0);
 }
 
@@ -95,13 +95,13 @@ Error made_for_others(const BucketTable& table, const std::string& made_for) {
 }
 
 // Other engines lock whole tables for the time of a statement, so two would hold one lock.
-void refuse_other_engine(Connection& connection, const BucketTable& table, Vigil& vigil) {
+void refuse_other_engine(Connection& connection, const BucketTable& table, WaitLimit& limit) {
   const std::string name = "'" + table.name + "'";
   const Reply reply = connection.ask(
       "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME=IF("
       "@@lower_case_table_names=0, " +
           name + ", LOWER(" + name + "))",
-      vigil);
+      limit);
   if (reply.rows.empty() || reply.rows[0].at(0) == "InnoDB") return;
   throw Error(ErrorKind::unsafe_topology, table.name + " is " + reply.rows[0].at(0).value_or("a view") +
                                               ", which has no row locks, so two could hold one lock. ALTER TABLE `" +
@@ -110,12 +110,12 @@ void refuse_other_engine(Connection& connection, const BucketTable& table, Vigil
 
 // Where tables are made, the table of rows is made from what is recorded; and one that does not say what it was made
 // for, by other means than this library's, is marked.
-void make_rows_table(Connection& connection, const BucketTable& table, Vigil& vigil) {
+void make_rows_table(Connection& connection, const BucketTable& table, WaitLimit& limit) {
   // CREATE needs the right to create even if the table is there.
-  if (connection.query(look_at_mark(table), vigil).code == no_such_table) {
-    connection.ask(make_bucket_table(table), vigil);
-  } else if (made_for_else(connection, table, vigil) == "") {
-    const Reply reply = connection.query(mark_bucket_table(table), vigil);
+  if (connection.query(look_at_mark(table), limit).code == no_such_table) {
+    connection.ask(make_bucket_table(table), limit);
+  } else if (made_for_else(connection, table, limit) == "") {
+    const Reply reply = connection.query(mark_bucket_table(table), limit);
     if (!reply.well() && reply.code != duplicate_column) {
       throw error_of(reply.code, reply.message, "write down in " + table.name + " what it is for");
     }
@@ -125,27 +125,27 @@ void make_rows_table(Connection& connection, const BucketTable& table, Vigil& vi
 }  // namespace
 
 std::unique_ptr<Connection> connect(const Options& options, Clock::duration time) {
-  Until vigil(time);
-  return connect(options, vigil);
+  Deadline limit(time);
+  return connect(options, limit);
 }
 
-std::unique_ptr<Connection> connect(const Options& options, Vigil& vigil, Reply* floor) {
-  await_name(options.address, vigil);
-  auto connection = std::make_unique<Connection>(options.address, vigil);
+std::unique_ptr<Connection> connect(const Options& options, WaitLimit& limit, Reply* floor) {
+  await_name(options.address, limit);
+  auto connection = std::make_unique<Connection>(options.address, limit);
   std::vector<std::string> questions{
       prepare_session(dialect_of(*connection)), unsafe_if,
       "SELECT CONNECTION_ID(), UUID_SHORT(), UNIX_TIMESTAMP(), " + server_name(connection->mariadb())};
   const std::size_t all_but_floor = questions.size();
   if (floor != nullptr) questions.push_back(floor_question(options.layout, connection->mariadb()));
   questions.emplace_back("COMMIT");
-  const std::vector<Reply> replies = connection->query_all(questions, vigil);
+  const std::vector<Reply> replies = connection->query_all(questions, limit);
   const bool only_floor_failed = floor != nullptr && replies.size() == all_but_floor + 1;
   if (!replies.back().well() && !only_floor_failed) {
     throw error_of(replies.back().code, replies.back().message, "use the database");
   }
-  refuse_unsafe(replies.at(1), *connection, vigil);
+  refuse_unsafe(replies.at(1), *connection, limit);
   const auto& now = replies.at(2).rows.at(0);
-  outlast_first_second(*connection, number(now.at(1)), number(now.at(2)), vigil);
+  outlast_first_second(*connection, number(now.at(1)), number(now.at(2)), limit);
   if (number(now.at(0)) != connection->id()) {
     throw Error(ErrorKind::unsafe_topology,
                 "the server's number for this session is not the one it logged in with: a proxy is in between that "
@@ -156,17 +156,17 @@ std::unique_ptr<Connection> connect(const Options& options, Vigil& vigil, Reply*
   return connection;
 }
 
-BucketTable read_or_make(Connection& connection, const Options& options, Vigil& vigil) {
+BucketTable read_or_make(Connection& connection, const Options& options, WaitLimit& limit) {
   const Layout& layout = options.layout;
   const std::string read = "SELECT format, buckets, levels FROM `" + layout.settings_table() + "` WHERE id=1";
-  Reply reply = connection.query(read, vigil);
+  Reply reply = connection.query(read, limit);
   if ((reply.code == no_such_table || (reply.well() && reply.rows.empty())) && layout.lazy && !options.only_look) {
     const BucketTable wanted{layout.table, layout.buckets.value_or(plan::default_buckets),
                              layout.levels.value_or(default_levels)};
-    const std::optional<std::string> else_for = made_for_else(connection, wanted, vigil);
+    const std::optional<std::string> else_for = made_for_else(connection, wanted, limit);
     if (else_for && !else_for->empty()) throw made_for_others(wanted, *else_for);
-    make_settings(connection, layout, wanted, vigil);
-    reply = connection.query(read, vigil);
+    make_settings(connection, layout, wanted, limit);
+    reply = connection.query(read, limit);
   }
   if (reply.code == no_such_table || (reply.well() && reply.rows.empty())) {
     const std::string missing = "the database has no table " + layout.table + " with its settings yet: ";
@@ -197,10 +197,10 @@ BucketTable read_or_make(Connection& connection, const Options& options, Vigil& 
   }
   if (layout.buckets && *layout.buckets != recorded.buckets) disagree("buckets", *layout.buckets, recorded.buckets);
   if (layout.levels && *layout.levels != recorded.levels) disagree("levels", *layout.levels, recorded.levels);
-  if (layout.lazy && !options.only_look) make_rows_table(connection, recorded, vigil);
-  if (const auto else_for = made_for_else(connection, recorded, vigil)) throw made_for_others(recorded, *else_for);
-  refuse_other_engine(connection, recorded, vigil);
-  connection.ask("COMMIT", vigil);
+  if (layout.lazy && !options.only_look) make_rows_table(connection, recorded, limit);
+  if (const auto else_for = made_for_else(connection, recorded, limit)) throw made_for_others(recorded, *else_for);
+  refuse_other_engine(connection, recorded, limit);
+  connection.ask("COMMIT", limit);
   return recorded;
 }
 

@@ -17,13 +17,13 @@ inline constexpr unsigned default_levels = 3;
 // A session that is ready to lock, with one round trip after the login. Throws unsafe_topology where row locks do not
 // exclude (Galera, several primaries, a read-only server). `floor`: floor_question() is asked along, too, and that is
 // the answer.
-std::unique_ptr<Connection> connect(const Options& options, Vigil& vigil, Reply* floor = nullptr);
+std::unique_ptr<Connection> connect(const Options& options, WaitLimit& limit, Reply* floor = nullptr);
 std::unique_ptr<Connection> connect(const Options& options, Clock::duration time);
 
 // Reads what is recorded and compares it with what the URL asks for and with what the table of rows was made for
 // (incompatible); with ?provision=lazy makes what is missing, otherwise throws not_provisioned. Of rows, and of their
 // table, one may still be missing: that is for those who lock to find.
-BucketTable read_or_make(Connection& connection, const Options& options, Vigil& vigil);
+BucketTable read_or_make(Connection& connection, const Options& options, WaitLimit& limit);
 
 inline Dialect dialect_of(const Connection& connection) {
   return connection.mariadb() ? Dialect::mariadb : Dialect::mysql;

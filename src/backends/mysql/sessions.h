@@ -21,8 +21,8 @@
 #include <hierlock/spi/backend.h>
 
 #include "mysql/connection.h"
-#include "mysql/timed_mutex.h"
 #include "mysql/who.h"
+#include "timed/timed_mutex.h"
 
 namespace hierlock::mysql {
 

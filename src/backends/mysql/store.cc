@@ -13,6 +13,7 @@
 #include "embedded/embedded.h"
 #include "mysql/doctor.h"
 #include "mysql/explain.h"
+#include "mysql/lock_wait.h"
 #include "mysql/looker.h"
 #include "mysql/pool.h"
 #include "mysql/provision.h"
@@ -20,7 +21,6 @@
 #include "mysql/schema.h"
 #include "mysql/sessions.h"
 #include "mysql/statements.h"
-#include "mysql/vigil.h"
 #include "mysql/watch.h"
 #include "plan/buckets.h"
 #include "plan/text.h"
@@ -181,17 +181,17 @@ class Store final : public spi::Backend {
       : options_(std::move(options)),
         owners_(owners),
         queue_(embedded::open_queue(owners)),
-        pool_(options_.connections, [this](Vigil& vigil) {
+        pool_(options_.connections, [this](WaitLimit& limit) {
           const std::uint64_t given = fences_.highest();
           Reply floor;
-          auto connection = connect(options_, vigil, &floor);
+          auto connection = connect(options_, limit, &floor);
           connection->enroll(roll_);
-          fences_.check(*connection, given, floor, vigil);
+          fences_.check(*connection, given, floor, limit);
           return connection;
         }) {
     auto first = connect(options_, connect_time);
     first->enroll(roll_);
-    Until soon(connect_time);
+    Deadline soon(connect_time);
     recorded_ = read_or_make(*first, options_, soon);
     fences_.check(*first, soon);
     pool_.add(std::move(first));
@@ -377,7 +377,7 @@ std::vector<plan::Row> Store::rows_of(const spi::Plan& plan) const {
 void Store::roll_back(Connection& connection, Clock::time_point end) noexcept {
   try {
     for (int tries = 0; tries < 2; ++tries) {
-      Until soon(end);
+      Deadline soon(end);
       const Reply reply = connection.roll_back(soon);
       if (reply.well()) return;
       if (reply.code != query_interrupted) break;  // a KILL that came late
@@ -452,7 +452,7 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   };
   std::shared_ptr<Pending> pending;
   std::unique_ptr<Pending, decltype(forget)> registered(nullptr, forget);
-  LockVigil* watched = nullptr;
+  LockWait* watched = nullptr;
   const auto long_silence = [&] {
     pending = std::make_shared<Pending>(watched->wake_descriptor());
     pending->local = local;
@@ -464,34 +464,33 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
     watch_.changed(request.deadline);
     return pending.get();
   };
-  LockVigil vigil(pool_, connection, request, teller, waiting,
-                  extended != nullptr ? longest_extending_try : longest_try,
-                  std::ref(long_silence));  // a copy would be allocated
-  watched = &vigil;
+  LockWait limit(pool_, connection, request, teller, waiting, extended != nullptr ? longest_extending_try : longest_try,
+                 std::ref(long_silence));  // a copy would be allocated
+  watched = &limit;
   do {
     sent = now_with_suspend();
-    reply = connection.lock(recorded_, rows, request.no_wait, usual, vigil);
+    reply = connection.lock(recorded_, rows, request.no_wait, usual, limit);
     // Which is missing? It may be there by now.
-    if (reply.well() && !reply.all && usual != Form::one_by_one && !vigil.ended()) {
-      reply = connection.lock(recorded_, rows, request.no_wait, Form::one_by_one, vigil);
+    if (reply.well() && !reply.all && usual != Form::one_by_one && !limit.ended()) {
+      reply = connection.lock(recorded_, rows, request.no_wait, Form::one_by_one, limit);
     }
     if (extended != nullptr && reply.code == lock_wait_timeout) confirm_kept(*extended);
     // The server ends each wait after 2 s. So one who died while waiting is not waited for longer (B5), and neither is
     // a statement that a backup waits for.
-  } while (reply.code == lock_wait_timeout && !request.no_wait && !vigil.ended());
+  } while (reply.code == lock_wait_timeout && !request.no_wait && !limit.ended());
   // A deadlock that was found at the last moment has taken away what was held before, too: that is not just "too late".
   const bool rolled_back = extended != nullptr && reply.code == deadlock;
   // And a grant that crossed its end is kept: of a lock that is extended no part could be given back.
   // (One that came to a missing row is none, and there was no time to ask which it is.)
   const bool told = reply.all || !reply.there.empty();
-  const bool crossed = extended != nullptr && reply.well() && told && !vigil.victim();
-  if (vigil.ended() && !rolled_back && !crossed) {
-    if (vigil.victim()) {
+  const bool crossed = extended != nullptr && reply.well() && told && !limit.victim();
+  if (limit.ended() && !rolled_back && !crossed) {
+    if (limit.victim()) {
       throw Error(ErrorKind::deadlock,
                   "deadlock: " + pending->cycle +
                       ". Release what you hold and start over; one acquire of all targets avoids it");
     }
-    if (vigil.cancelled()) {
+    if (limit.cancelled()) {
       throw Error(ErrorKind::cancelled, "waiting for " + spi::describe(request.plan.steps()) + " was cancelled");
     }
     // Who does not wait is told whether somebody was in the way, or the server did not even answer the KILL.
@@ -505,7 +504,7 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   }
   if (reply.well()) return Answer::granted;
   if (request.no_wait && (reply.code == lock_no_wait || reply.code == lock_wait_timeout)) return Answer::not_in_time;
-  if (connection.broken() && !fresh && !vigil.ended()) return Answer::again;  // it was closed while nobody used it
+  if (connection.broken() && !fresh && !limit.ended()) return Answer::again;  // it was closed while nobody used it
   throw error_of(reply.code, reply.message, "lock " + spi::describe(request.plan.steps()));
 }
 
@@ -526,7 +525,7 @@ std::shared_ptr<Held> Store::lock_rows_for(std::uint64_t owner, const spi::Grant
         // The lease counts from the send: after a long wait it is asked for anew.
         if (now_with_suspend() - sent > std::chrono::nanoseconds(seconds(1)).count()) {
           sent = now_with_suspend();
-          Until soon(longest_release);
+          Deadline soon(longest_release);
           taken.connection->ask("SELECT CONNECTION_ID()", soon);
         }
         const std::int64_t fence = fence_of(reply, *taken.connection);
@@ -569,7 +568,7 @@ spi::Grant Store::keep(const std::shared_ptr<Held>& held, const spi::Plan& plan)
 std::int64_t Store::fence_of(const LockReply& reply, const Connection& connection) {
   const std::uint64_t number = reply.minted & fence_mask;
   if (!fences_.minted(number)) {
-    Until soon(connect_time);
+    Deadline soon(connect_time);
     const bool raised = pool_.on_the_side(
         [&](Connection& side) { return side.identity() == connection.identity() && fences_.raise(side, soon).well(); },
         soon);
@@ -608,14 +607,14 @@ bool Store::make_missing(Connection& connection, const std::vector<plan::Row>& r
   const ForRow waiting(*queue_, watch_, request, connection.id());
   enum class Late : std::uint8_t { fine, again };  // what the server's own timeout means
   const auto say = [&](std::string_view sql, Late late) {
-    LockVigil vigil(pool_, connection, request, teller, waiting, longest_try, []() -> Pending* { return nullptr; });
-    Reply said = connection.query(sql, vigil);
-    while (said.code == lock_wait_timeout && late == Late::again && !vigil.ended()) said = connection.query(sql, vigil);
+    LockWait limit(pool_, connection, request, teller, waiting, longest_try, []() -> Pending* { return nullptr; });
+    Reply said = connection.query(sql, limit);
+    while (said.code == lock_wait_timeout && late == Late::again && !limit.ended()) said = connection.query(sql, limit);
     if (said.well()) return true;
-    if (vigil.ended() && vigil.cancelled()) {
+    if (limit.ended() && limit.cancelled()) {
       throw Error(ErrorKind::cancelled, "making rows for " + spi::describe(request.plan.steps()) + " was cancelled");
     }
-    if (vigil.ended() && !(request.no_wait && connection.broken())) return false;
+    if (limit.ended() && !(request.no_wait && connection.broken())) return false;
     if (late == Late::fine && (said.code == lock_wait_timeout || said.code == duplicate_key || said.code == deadlock)) {
       return true;
     }
@@ -772,7 +771,7 @@ void Store::leave_behind(Held& held, const spi::Plan& plan, bool all) noexcept {
 // back all of a transaction whose statement waited too long.
 void Store::confirm_kept(Held& held) {
   const std::int64_t sent = now_with_suspend();
-  Until soon(longest_release);
+  Deadline soon(longest_release);
   const Reply reply = held.connection->query("SELECT @@innodb_rollback_on_timeout", soon);
   if (!reply.well() || reply.rows.at(0).at(0) != "0") {
     held.connection->give_up();

@@ -30,13 +30,13 @@ std::string text(const std::optional<std::string>& cell) { return cell.value_or(
 // `127.0.0.1:36754`, as MariaDB has it, without the port.
 std::string without_port(const std::string& host) { return host.substr(0, host.rfind(':')); }
 
-View not_seen(Connection& connection, const Reply& reply, const Options& options, Vigil& vigil) {
+View not_seen(Connection& connection, const Reply& reply, const Options& options, WaitLimit& limit) {
   View view;
   view.denied = lacks_right(reply.code);
   view.note = view.denied
                   ? "this account may not see who waits for whom, so only what processes have written down about "
                     "themselves is shown: " +
-                        grant_views(connection.mariadb(), account_of(connection, options, vigil))
+                        grant_views(connection.mariadb(), account_of(connection, options, limit))
                   : "the server's views of who waits for whom could not be read: " + reply.message + " (" +
                         std::to_string(reply.code) + ")";
   return view;
@@ -56,9 +56,9 @@ std::string too_many(std::size_t most) {
 
 std::string hint() { return "SELECT /*+ MAX_EXECUTION_TIME(" + std::to_string(server_time.count()) + ") */ "; }
 
-View look_at_mysql(Connection& connection, const Options& options, Vigil& vigil) {
-  const Reply on = connection.query("SELECT @@performance_schema", vigil);
-  if (!on.well()) return not_seen(connection, on, options, vigil);
+View look_at_mysql(Connection& connection, const Options& options, WaitLimit& limit) {
+  const Reply on = connection.query("SELECT @@performance_schema", limit);
+  if (!on.well()) return not_seen(connection, on, options, limit);
   if (on.rows.empty() || on.rows[0].at(0) != "1") {
     View view;
     view.note =
@@ -73,8 +73,8 @@ View look_at_mysql(Connection& connection, const Options& options, Vigil& vigil)
           "l LEFT JOIN performance_schema.threads t ON t.THREAD_ID=l.THREAD_ID WHERE l.OBJECT_SCHEMA=DATABASE() AND "
           "l.OBJECT_NAME=" +
           stored_name(options) + " LIMIT " + std::to_string(most_locks),
-      vigil);
-  if (!locks.well()) return not_seen(connection, locks, options, vigil);
+      limit);
+  if (!locks.well()) return not_seen(connection, locks, options, limit);
   Reply waits;
   const bool anybody =
       std::any_of(locks.rows.begin(), locks.rows.end(), [](const auto& row) { return row.at(5) == "WAITING"; });
@@ -83,8 +83,8 @@ View look_at_mysql(Connection& connection, const Options& options, Vigil& vigil)
                                  "REQUESTING_ENGINE_LOCK_ID, BLOCKING_ENGINE_LOCK_ID FROM "
                                  "performance_schema.data_lock_waits LIMIT " +
                                  std::to_string(most_waits),
-                             vigil);
-    if (!waits.well()) return not_seen(connection, waits, options, vigil);
+                             limit);
+    if (!waits.well()) return not_seen(connection, waits, options, limit);
   }
   View view = read_mysql(locks, waits);
   if (locks.rows.size() >= most_locks) {
@@ -101,7 +101,7 @@ View look_at_mysql(Connection& connection, const Options& options, Vigil& vigil)
           "PROCESSLIST_ID, ATTR_NAME, ATTR_VALUE FROM performance_schema.session_connect_attrs WHERE ATTR_NAME IN "
           "('_pid', 'program_name', '" +
           host_attribute + "') AND PROCESSLIST_ID IN (" + sessions + ")",
-      vigil);
+      limit);
   if (attributes.well()) read_attributes(attributes, view);
   return view;
 }
@@ -120,7 +120,7 @@ std::string next_mark() {
   return std::to_string(last.fetch_add(1));
 }
 
-View look_at_mariadb(Connection& connection, const Options& options, Vigil& vigil) {
+View look_at_mariadb(Connection& connection, const Options& options, WaitLimit& limit) {
   for (int tries = 1;; ++tries) {
     const std::string mark = next_mark();
     const Reply transactions = connection.query(
@@ -129,12 +129,12 @@ View look_at_mariadb(Connection& connection, const Options& options, Vigil& vigi
             "') FROM information_schema.INNODB_TRX t LEFT JOIN information_schema.PROCESSLIST p ON "
             "p.ID=t.trx_mysql_thread_id LIMIT " +
             std::to_string(most_locks),
-        vigil);
-    if (!transactions.well()) return not_seen(connection, transactions, options, vigil);
+        limit);
+    if (!transactions.well()) return not_seen(connection, transactions, options, limit);
     const bool fresh = std::any_of(transactions.rows.begin(), transactions.rows.end(),
                                    [](const auto& row) { return number<int>(row.at(8)) > 0; });
     if (!fresh && tries < tries_for_a_new_copy) {
-      const auto left = vigil.next();
+      const auto left = limit.next();
       if (left && *left > copy_kept_at_most) {
         std::this_thread::sleep_for(copy_kept_at_most);
         continue;
@@ -144,13 +144,13 @@ View look_at_mariadb(Connection& connection, const Options& options, Vigil& vigi
         limited() + "lock_id, lock_trx_id, lock_mode, lock_data FROM information_schema.INNODB_LOCKS WHERE " +
             "lock_type='RECORD' AND lock_table=CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`', " +
             stored_name(options) + ", '`') LIMIT " + std::to_string(most_locks),
-        vigil);
-    if (!locks.well()) return not_seen(connection, locks, options, vigil);
+        limit);
+    if (!locks.well()) return not_seen(connection, locks, options, limit);
     const Reply waits = connection.query(
         limited() + "requested_lock_id, blocking_lock_id, blocking_trx_id FROM information_schema.INNODB_LOCK_WAITS " +
             "LIMIT " + std::to_string(most_waits),
-        vigil);
-    if (!waits.well()) return not_seen(connection, waits, options, vigil);
+        limit);
+    if (!waits.well()) return not_seen(connection, waits, options, limit);
     View view = read_mariadb(transactions, locks, waits);
     if (locks.rows.size() >= most_locks) view.note = too_many(most_locks);
     // The copy has room for some ten thousand.
@@ -171,14 +171,14 @@ std::string grant_views(bool mariadb, const std::string& account) {
   return mariadb ? "GRANT PROCESS ON *.* TO " + account : "GRANT SELECT ON performance_schema.* TO " + account;
 }
 
-std::string account_of(Connection& connection, const Options& options, Vigil& vigil) {
-  const Reply reply = connection.query("SELECT CURRENT_USER()", vigil);
+std::string account_of(Connection& connection, const Options& options, WaitLimit& limit) {
+  const Reply reply = connection.query("SELECT CURRENT_USER()", limit);
   const bool said = reply.well() && !reply.rows.empty() && reply.rows[0].at(0);
   return quoted_account(said ? *reply.rows[0][0] : options.address.user + "@%");
 }
 
-View look(Connection& connection, const Options& options, Vigil& vigil) {
-  return connection.mariadb() ? look_at_mariadb(connection, options, vigil) : look_at_mysql(connection, options, vigil);
+View look(Connection& connection, const Options& options, WaitLimit& limit) {
+  return connection.mariadb() ? look_at_mariadb(connection, options, limit) : look_at_mysql(connection, options, limit);
 }
 
 // --- without a server ------------------------------------------------------------------------------------------

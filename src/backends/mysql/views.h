@@ -50,12 +50,12 @@ struct View {
   std::string note;                           // for people
 };
 
-// Within the vigil's time and a second and a half of the server's; errors are told by `note`. On MariaDB it must be in
+// Within the limit's time and a second and a half of the server's; errors are told by `note`. On MariaDB it must be in
 // a transaction, and waits some 100 ms if the views were read just before.
-View look(Connection& connection, const Options& options, Vigil& vigil);
+View look(Connection& connection, const Options& options, WaitLimit& limit);
 
 // The account that the server takes a session for, as GRANT wants it: `'app'@'10.0.0.%'`.
-std::string account_of(Connection& connection, const Options& options, Vigil& vigil);
+std::string account_of(Connection& connection, const Options& options, WaitLimit& limit);
 
 // The right that is needed, as a statement.
 std::string grant_views(bool mariadb, const std::string& account);

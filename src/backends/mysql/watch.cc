@@ -169,7 +169,7 @@ void Watch::tell_again() {
   for (const auto& held : untold) declare_lost(*held);
 }
 
-// Until something happens, for a while at most.
+// Deadline something happens, for a while at most.
 void Watch::listen(const AllHeld& all) {
   std::vector<pollfd> fds{{wake_, POLLIN, 0}};
   for (const auto& held : all) fds.push_back({held->socket, POLLRDHUP, 0});
@@ -233,7 +233,7 @@ void Watch::tend_idle() {
   for (Pool::Idle& idle : quiet) {
     if (kept(idle)) idle.connection->begin(fit_for_locks);
   }
-  Until soon(milliseconds(500), &ending_);
+  Deadline soon(milliseconds(500), &ending_);
   for (Pool::Idle& idle : quiet) {
     if (kept(idle)) {
       const Reply reply = idle.connection->end(soon);
@@ -259,7 +259,7 @@ void Watch::look_at_server() {
   const Clock::time_point now = Clock::now();
   if (now - looked_at_server_ < look_at_server_interval || !pool_.used_since(looked_at_server_)) return;
   looked_at_server_ = now;
-  aside([&](Connection& side, Vigil& soon) {
+  aside([&](Connection& side, WaitLimit& soon) {
     const Reply reply = side.query(fit_for_locks, soon);
     if (!reply.well()) return false;
     if (is_off(reply.rows.at(0).at(0))) return true;
@@ -273,10 +273,12 @@ void Watch::look_at_server() {
 
 // --- who holds and waits ----------------------------------------------------------------------------------
 
-bool Watch::aside(const std::function<bool(Connection&, Vigil&)>& use) { return aside(use, Clock::now() + side_time); }
+bool Watch::aside(const std::function<bool(Connection&, WaitLimit&)>& use) {
+  return aside(use, Clock::now() + side_time);
+}
 
-bool Watch::aside(const std::function<bool(Connection&, Vigil&)>& use, Clock::time_point end) {
-  Until soon(end, &ending_);
+bool Watch::aside(const std::function<bool(Connection&, WaitLimit&)>& use, Clock::time_point end) {
+  Deadline soon(end, &ending_);
   const bool done = pool_.on_the_side([&](Connection& side) { return use(side, soon); }, soon);
   if (!done) side_failed_ = true;
   return done;
@@ -285,7 +287,7 @@ bool Watch::aside(const std::function<bool(Connection&, Vigil&)>& use, Clock::ti
 bool Watch::write(const std::vector<std::string>& statements, Clock::time_point end, std::uint64_t* last_changed) {
   bool done = false;
   aside(
-      [&](Connection& side, Vigil& soon) {
+      [&](Connection& side, WaitLimit& soon) {
         // No table, no right to write there, …: locks do not depend on it. What cannot be written leaves the rest as it
         // is; but where two fail, one after the other, more will.
         bool all = true, failed = false;
@@ -377,11 +379,11 @@ std::vector<Entry> Watch::others() {
 
 std::vector<Entry> Watch::published() {
   std::vector<Entry> entries;
-  aside([&](Connection& side, Vigil& soon) { return read_published(side, soon, entries); });
+  aside([&](Connection& side, WaitLimit& soon) { return read_published(side, soon, entries); });
   return entries;
 }
 
-bool Watch::read_published(Connection& side, Vigil& soon, std::vector<Entry>& entries) const {
+bool Watch::read_published(Connection& side, WaitLimit& soon, std::vector<Entry>& entries) const {
   const Reply reply = side.query(read_all(options_.layout.who_table()), soon);
   side.query("COMMIT", soon);
   if (reply.well()) entries = read_entries(reply);
@@ -390,7 +392,7 @@ bool Watch::read_published(Connection& side, Vigil& soon, std::vector<Entry>& en
 
 std::string Watch::who_is_in_the_way(std::uint64_t session, Clock::time_point end) {
   std::vector<Entry> all;
-  Until soon(end);
+  Deadline soon(end);
   pool_.on_the_side([&](Connection& side) { return read_published(side, soon, all); }, soon);
   std::erase_if(all, [this](const Entry& entry) { return entry.owner.starts_with(process_); });
   for (Entry& mine : own()) all.push_back(std::move(mine));
@@ -487,7 +489,7 @@ void Watch::keep_the_book(Clock::time_point end) {
 void Watch::clear_old() {
   if (!anything_written_.load() || Clock::now() - looked_for_old_ < seconds(60)) return;
   looked_for_old_ = Clock::now();
-  aside([&](Connection& side, Vigil& soon) {
+  aside([&](Connection& side, WaitLimit& soon) {
     const Reply old = side.query(find_old(options_.layout.who_table()), soon);
     std::vector<std::uint64_t> ids;
     for (const auto& row : old.rows) ids.push_back(std::strtoull(row.at(0).value_or("0").c_str(), nullptr, 10));
@@ -499,14 +501,14 @@ void Watch::clear_old() {
 
 void Watch::raise_floor() {
   if (!fences_.due()) return;
-  aside([&](Connection& side, Vigil& soon) { return fences_.raise(side, soon).well(); });
+  aside([&](Connection& side, WaitLimit& soon) { return fences_.raise(side, soon).well(); });
 }
 
 // Who waits for whom at the server; none: it was not asked, and will be. In a transaction, for MariaDB.
 std::optional<View> Watch::waits_at_server() {
   View view;
   if (!options_.views) return view;
-  const bool asked = aside([&](Connection& side, Vigil& soon) {
+  const bool asked = aside([&](Connection& side, WaitLimit& soon) {
     side.query("SELECT 1 FROM `" + options_.layout.settings_table() + "`", soon);
     view = look(side, options_, soon);
     side.query("COMMIT", soon);

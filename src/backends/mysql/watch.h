@@ -74,11 +74,11 @@ class Watch {
   void look_for_cycles();
   std::optional<View> waits_at_server();
   void raise_floor();
-  bool read_published(Connection& side, Vigil& soon, std::vector<Entry>& entries) const;
+  bool read_published(Connection& side, WaitLimit& soon, std::vector<Entry>& entries) const;
   // All of them in one transaction; how many rows the last has changed.
   bool write(const std::vector<std::string>& statements, Clock::time_point end, std::uint64_t* last_changed = nullptr);
-  bool aside(const std::function<bool(Connection&, Vigil&)>& use);
-  bool aside(const std::function<bool(Connection&, Vigil&)>& use, Clock::time_point end);
+  bool aside(const std::function<bool(Connection&, WaitLimit&)>& use);
+  bool aside(const std::function<bool(Connection&, WaitLimit&)>& use, Clock::time_point end);
 
   const Options& options_;
   Sessions& sessions_;
@@ -100,7 +100,7 @@ class Watch {
   std::atomic<bool> side_failed_{false};
   std::atomic<Clock::time_point> at_once_again_{Clock::time_point()};  // until then changed() leaves it to the thread
 
-  Ending ending_;
+  SharedDeadline ending_;
   std::mutex starting_;  // guards what follows
   std::condition_variable ended_;
   bool runs_ = false;

@@ -1,4 +1,4 @@
-// LockVigil: what a request does while the server makes it wait: keeps its deadline, notices its cancellation, tells.
+// LockWait: what a request does while the server makes it wait: keeps its deadline, notices its cancellation, tells.
 #pragma once
 
 #include <functional>
@@ -34,16 +34,16 @@ class Teller final : public spi::WaitObserver {
   std::optional<Clock::time_point> due_;
 };
 
-class LockVigil final : public Vigil {
+class LockWait final : public WaitLimit {
  public:
   // `long_silence` is called once, when the answer takes longer than usual; from then on `pending`, if it returns one,
   // may be chosen as the victim of a deadlock. A request that is not to wait waits for the server's answer for
   // `longest_try`: what it asked for is not only a row, which the server would refuse at once.
-  LockVigil(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
-            const spi::Waiting& waiting, Clock::duration longest_try, std::function<Pending*()> long_silence);
-  ~LockVigil() override;
-  LockVigil(const LockVigil&) = delete;
-  LockVigil& operator=(const LockVigil&) = delete;
+  LockWait(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
+           const spi::Waiting& waiting, Clock::duration longest_try, std::function<Pending*()> long_silence);
+  ~LockWait() override;
+  LockWait(const LockWait&) = delete;
+  LockWait& operator=(const LockWait&) = delete;
 
   std::optional<Clock::duration> next() override;
   int wake() const override { return ended() ? -1 : wake_; }

@@ -1,4 +1,4 @@
-#include "mysql/vigil.h"
+#include "mysql/lock_wait.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -20,13 +20,13 @@ constexpr unsigned no_such_thread = 1094;
 
 }  // namespace
 
-void LockVigil::Wake::operator()() const noexcept {
+void LockWait::Wake::operator()() const noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(descriptor, &one, sizeof one);
 }
 
-LockVigil::LockVigil(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
-                     const spi::Waiting& waiting, Clock::duration longest_try, std::function<Pending*()> long_silence)
+LockWait::LockWait(Pool& pool, const Connection& connection, const spi::Request& request, Teller& teller,
+                   const spi::Waiting& waiting, Clock::duration longest_try, std::function<Pending*()> long_silence)
     : pool_(pool),
       connection_(connection),
       request_(request),
@@ -42,18 +42,18 @@ LockVigil::LockVigil(Pool& pool, const Connection& connection, const spi::Reques
   on_cancel_.emplace(*request.cancel, Wake{wake_});
 }
 
-void LockVigil::open_wake() {
+void LockWait::open_wake() {
   if (wake_ < 0) wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_ < 0) throw Error(ErrorKind::exhausted, "no more file descriptors for a wait that can be cancelled");
 }
 
-LockVigil::~LockVigil() {
+LockWait::~LockWait() {
   on_cancel_.reset();
   if (wake_ >= 0) close(wake_);
 }
 
-bool LockVigil::interrupt() {
-  Until limit(*end_by_);  // also for those who had to stand behind others at a server that is silent
+bool LockWait::interrupt() {
+  Deadline limit(*end_by_);  // also for those who had to stand behind others at a server that is silent
   bool unanswered = false;
   const auto kill = [&](Connection& side) {
     if (side.identity() != connection_.identity()) return false;  // another server has other sessions by that number
@@ -64,7 +64,7 @@ bool LockVigil::interrupt() {
   return pool_.urgently_on_the_side(kill, limit) && !unanswered;
 }
 
-std::optional<Clock::duration> LockVigil::next() {
+std::optional<Clock::duration> LockWait::next() {
   Clock::time_point now = Clock::now();
   if (!silent_ && now >= silence_) {
     silent_ = true;

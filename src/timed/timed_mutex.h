@@ -1,4 +1,4 @@
-// TimedMutex: a mutex that is waited for until a moment.
+// TimedMutex: a mutex with try_lock_until().
 #pragma once
 
 #include <chrono>
@@ -6,10 +6,10 @@
 #include <mutex>
 #include <utility>
 
-namespace hierlock::mysql {
+namespace hierlock::timed {
 
-// One that the thread sanitizer of gcc 12 understands: it does not know pthread_mutex_clocklock, which
-// std::timed_mutex uses.
+// The thread sanitizer of gcc 12 does not know pthread_mutex_clocklock, which std::timed_mutex uses. It understands
+// this one.
 class TimedMutex {
  public:
   void lock() {
@@ -39,4 +39,4 @@ class TimedMutex {
   bool taken_ = false;
 };
 
-}  // namespace hierlock::mysql
+}  // namespace hierlock::timed
