@@ -114,10 +114,6 @@ std::size_t Locker::break_locks(const Target& target, std::string_view reason) {
 }
 int Locker::lifeline() { return core().use().lifeline(); }
 
-std::size_t spi::Backend::break_locks(const Plan&, std::string_view) {
-  throw Error(ErrorKind::unsupported, "this store cannot break locks: only shm: can");
-}
-
 Locker open(std::string_view text, OpenOptions options) {
   const spi::Url url = spi::Url::parse(text);
   if (options.long_wait <= std::chrono::nanoseconds::zero()) {

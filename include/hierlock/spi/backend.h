@@ -104,7 +104,9 @@ class Backend {
   virtual Snapshot snapshot() const = 0;
 
   // As Locker::break_locks and Locker::lifeline say.
-  virtual std::size_t break_locks(const Plan& plan, std::string_view reason);
+  virtual std::size_t break_locks(const Plan&, std::string_view) {
+    throw Error(ErrorKind::unsupported, "this store cannot break locks: only shm: can");
+  }
   virtual int lifeline() { return -1; }
 
   // How many acquires and extends were granted, by Space of the first step.

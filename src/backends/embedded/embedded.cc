@@ -203,6 +203,9 @@ class Embedded final : public Queue {
     return engine_.table().mapping().lost() ? engine_.no_handles() : engine_.table().look().nothing_held();
   }
   Snapshot snapshot() const override;
+  Snapshot holders() const override;
+  Waits waits() const override;
+  bool waited_for(const spi::Grant& grant) const noexcept override { return engine_.waited_for(grant); }
   std::size_t break_locks(const spi::Plan& plan, std::string_view reason) override {
     if (!engine_.table().shared()) return spi::Backend::break_locks(plan, reason);
     return engine_.break_locks(plan, reason);
@@ -229,6 +232,11 @@ class Embedded final : public Queue {
     engine_.leave_table();
   }
 
+  struct Looked;
+  Looked look() const;
+  Snapshot::Party party(Looked& looked, std::size_t index) const;
+  Snapshot holders_of(Looked looked) const;
+
   const std::string url_;
   mutable engine::Engine engine_;
   std::atomic<bool> closed_{false};  // its Locker is gone
@@ -236,28 +244,39 @@ class Embedded final : public Queue {
   LossWatch losses_;
 };
 
-Snapshot Embedded::snapshot() const {
-  engine_.table().recovery().recover_now(false);  // who looks wants to see the living
-  const engine::Table& table = engine_.table();
-  const engine::Look::Copy copy = table.look().copy();
-  const std::int64_t now = engine::coarse_time();
-  const auto since = [now](std::int64_t then) {
+// A copy of the table, and what is asked once for all of it.
+struct Embedded::Looked {
+  engine::Look::Copy copy;
+  std::int64_t now = engine::coarse_time();
+  std::map<std::uint32_t, Snapshot::Doing> doing{};  // asked once for each process, however many locks it has
+
+  std::chrono::nanoseconds since(std::int64_t then) const {
     return std::chrono::nanoseconds(std::max<std::int64_t>(0, now - then));
-  };
-  std::map<std::uint32_t, Snapshot::Doing> doing;  // asked once for each process, however many locks it has
-  const auto party = [&](std::size_t index) {
-    const engine::Look::PartyCopy& p = copy.parties[index];
-    const auto [known, is_new] = doing.try_emplace(p.slot);
-    if (is_new) known->second = table.mapping().doing(p.slot);
-    return Snapshot::Party{p.identity, p.name, p.process, p.program, p.note, known->second};
-  };
+  }
+};
+
+Embedded::Looked Embedded::look() const {
+  engine_.table().recovery().recover_now(false);  // who looks wants to see the living
+  return {engine_.table().look().copy()};
+}
+
+Snapshot::Party Embedded::party(Looked& looked, std::size_t index) const {
+  const engine::Look::PartyCopy& p = looked.copy.parties[index];
+  const auto [known, is_new] = looked.doing.try_emplace(p.slot);
+  if (is_new) known->second = engine_.table().mapping().doing(p.slot);
+  return {p.identity, p.name, p.process, p.program, p.note, known->second};
+}
+
+Snapshot Embedded::holders_of(Looked looked) const {
+  const engine::Table& table = engine_.table();
+  const engine::Look::Copy& copy = looked.copy;
   // What an acquire has so far it has had since it began to wait for the rest, or for longer.
   std::map<engine::Index, std::int64_t> waits_since;
   for (const auto& w : copy.waiters) waits_since[w.record] = w.since;
   const auto age = [&](const engine::Look::HolderCopy& h) {
-    if (h.since != 0) return since(h.since);
+    if (h.since != 0) return looked.since(h.since);
     const auto waits = waits_since.find(h.record);
-    return waits != waits_since.end() ? since(waits->second) : std::chrono::nanoseconds{};
+    return waits != waits_since.end() ? looked.since(waits->second) : std::chrono::nanoseconds{};
   };
 
   Snapshot result;
@@ -274,19 +293,37 @@ Snapshot Embedded::snapshot() const {
     // The number that its grant has, for a store that puts this one before its own.
     const std::uint64_t lock =
         std::uint64_t{engine::record_generation(table.record_state_word(h.record))} << 32 | h.record;
-    result.holders.push_back({party(h.party), h.target, h.mode, h.asked, lock, h.fence, age(h)});
+    result.holders.push_back({party(looked, h.party), h.target, h.mode, h.asked, lock, h.fence, age(h)});
   }
   std::sort(result.holders.begin(), result.holders.end(), [](const Snapshot::Holder& a, const Snapshot::Holder& b) {
     return std::tie(a.target, a.who.owner, a.fence) < std::tie(b.target, b.who.owner, b.fence);
   });
+  return result;
+}
+
+Snapshot Embedded::holders() const { return holders_of(look()); }
+
+Snapshot Embedded::snapshot() const {
+  Looked looked = look();
+  Snapshot result = holders_of(looked);
+  const engine::Look::Copy& copy = looked.copy;
   std::map<engine::Index, std::uint64_t> identities;
   for (const auto& h : copy.holders) identities[h.owner] = copy.parties[h.party].identity;
   for (const auto& w : copy.waiters) identities[w.owner] = copy.parties[w.party].identity;
   for (const auto& w : copy.waiters) {
-    Snapshot::Waiter waiter{party(w.party), w.target, w.wanted, w.mode, since(w.since), {}};
-    for (const engine::Index owner : table.look().blockers(copy, w)) waiter.blocked_by.push_back(identities[owner]);
+    Snapshot::Waiter waiter{party(looked, w.party), w.target, w.wanted, w.mode, looked.since(w.since), {}};
+    for (const engine::Index owner : engine_.table().look().blockers(copy, w))
+      waiter.blocked_by.push_back(identities[owner]);
     result.waiters.push_back(std::move(waiter));
   }
+  return result;
+}
+
+Embedded::Waits Embedded::waits() const {
+  const engine::Look::Copy copy = engine_.table().look().copy();
+  Waits result;
+  for (const auto& h : copy.holders) result.holds.push_back({copy.parties[h.party].identity, h.node, h.mode});
+  for (const auto& w : copy.waiters) result.waits.push_back({copy.parties[w.party].identity, w.node, w.mode});
   return result;
 }
 

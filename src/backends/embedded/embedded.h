@@ -1,8 +1,10 @@
 // Embedded: the stores that need no server. memory: lives in this process, shm: in a file that processes share.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include <hierlock/options.h>
 #include <hierlock/spi/backend.h>
@@ -21,6 +23,27 @@ class Queue : public spi::Backend {
   // is as it was.
   virtual std::optional<spi::Grant> extend_if(const spi::Grant& grant, const spi::Request& request,
                                               const std::function<bool()>& confirm) = 0;
+  // Whether a request waits for a node that this grant holds. True also for a moment longer.
+  virtual bool waited_for(const spi::Grant& grant) const noexcept = 0;
+
+  // Who holds and who waits, without any name: for a search that has to be quick. Linear.
+  struct Waits {
+    struct Hold {
+      std::uint64_t owner;  // as Snapshot::Party::owner
+      std::uint32_t node;
+      Mode mode;
+    };
+    struct Wait {
+      std::uint64_t owner;
+      std::uint32_t node;
+      Mode mode;
+    };
+    std::vector<Hold> holds;
+    std::vector<Wait> waits;  // those for one node stand together, in the order of its queue
+  };
+  virtual Waits waits() const = 0;
+  // snapshot() without those who wait. Linear.
+  virtual Snapshot holders() const = 0;
 };
 std::unique_ptr<Queue> open_queue(Owners owners);
 

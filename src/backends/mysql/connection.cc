@@ -348,7 +348,6 @@ Connection::Connection(const Address& address, WaitLimit& limit) {
 }
 
 Connection::~Connection() {
-  if (roll_ != nullptr) roll_->leave(id_);
   if (socket_ >= 0 && (broken_ || slow_ != Slow::none)) shutdown(socket_, SHUT_RDWR);  // nothing of it can block then
   if (slow_result_ != nullptr) mysql_free_result(static_cast<MYSQL_RES*>(slow_result_));
   mysql_close(mysql_);

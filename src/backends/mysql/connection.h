@@ -60,31 +60,6 @@ struct LockReply {
   bool well() const { return code == 0; }
 };
 
-// The numbers of the sessions that are open: whoever looks at a server from outside knows by it which are its own.
-class Roll {
- public:
-  void enter(std::uint64_t session) {
-    const std::lock_guard guard(mutex_);
-    sessions_[session].reset();
-  }
-  // A server may show it a little longer.
-  void leave(std::uint64_t session) noexcept {
-    const std::lock_guard guard(mutex_);
-    const Clock::time_point now = Clock::now();
-    if (const auto found = sessions_.find(session); found != sessions_.end()) found->second = now;
-    std::erase_if(sessions_, [&](const auto& one) { return one.second && now - *one.second > shown_for; });
-  }
-  bool has(std::uint64_t session) const {
-    const std::lock_guard guard(mutex_);
-    return sessions_.contains(session);
-  }
-
- private:
-  static constexpr std::chrono::seconds shown_for{2};
-  mutable std::mutex mutex_;
-  std::map<std::uint64_t, std::optional<Clock::time_point>> sessions_;  // when it left, if it has
-};
-
 class Connection {
  public:
   static constexpr std::size_t most_statements = 64;  // that lock, prepared at once; and ROLLBACK
@@ -101,11 +76,6 @@ class Connection {
   // Which server it is, for comparing.
   const std::string& identity() const noexcept { return identity_; }
   void set_identity(std::string identity) { identity_ = std::move(identity); }
-  // On the roll until it is closed.
-  void enroll(std::shared_ptr<Roll> roll) {
-    roll->enter(id_);
-    roll_ = std::move(roll);
-  }
   int socket() const noexcept { return socket_; }
   // Given up, or the server is gone: to be closed.
   bool broken() const noexcept { return broken_; }
@@ -158,7 +128,6 @@ class Connection {
   std::uint64_t id_ = 0;
   bool mariadb_ = false, broken_ = false, looks_briefly_ = false, prepares_roll_back_ = true;
   std::string version_, identity_;
-  std::shared_ptr<Roll> roll_;
   std::unique_ptr<st_mysql_stmt, Close> roll_back_;
   std::map<std::string, Statement> statements_;  // by lock_rows_name()
   // begin/go_on

@@ -7,8 +7,8 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "mysql/pool.h"
 #include "mysql/schema.h"
+#include "mysql/session.h"
 #include "mysql/statements.h"
 #include "mysql/views.h"
 #include "plan/buckets.h"
@@ -267,7 +267,7 @@ Finding connections(const Seen& seen, const Options& options) {
   const std::uint64_t most = number(value_of(seen.global, "max_connections"));
   const std::uint64_t own = number(value_of(seen.session, "max_user_connections"));
   const std::uint64_t used = number(value_of(seen.status, "Threads_connected"));
-  const std::uint64_t need = options.connections + Pool::beyond;
+  const std::uint64_t need = options.connections + sessions_beyond;
   if (most == 0) return bad("connections", Verdict::unknown, "the server does not say", "ask its operator");
   const std::uint64_t limit = own > 0 ? std::min(own, most) : most;
   const std::uint64_t room = most > used ? most - used : 0;

@@ -1,37 +1,27 @@
-// Looker: takes the snapshots of one Locker, on a connection of its own: a view of the server may take its time, and
-// the side connection is for KILL, which must not.
+// Looker: reads notices and the server's views for snapshots, on a connection of its own. A view may take its time, and
+// the pool's side sessions are for KILL, which must not.
 #pragma once
 
 #include <memory>
 
-#include <hierlock/spi/backend.h>
-
-#include "mysql/picture.h"
-#include "mysql/sessions.h"
-#include "mysql/watch.h"
+#include "mysql/address.h"
+#include "mysql/connection.h"
+#include "mysql/views.h"
+#include "remote/driver.h"
 
 namespace hierlock::mysql {
 
 class Looker {
  public:
-  // `roll` has the sessions of this Locker, `queue` its local queue.
-  Looker(const Options& options, const Sessions& sessions, const Watch& watch, spi::Backend& queue, const Roll& roll)
-      : options_(options), sessions_(sessions), watch_(watch), queue_(queue), roll_(roll) {}
+  explicit Looker(const Options& options) : options_(options) {}
 
-  // Takes two seconds at most; what could not be seen by then is said in its notes. Never throws because of the server.
-  Snapshot snapshot(std::uint32_t buckets);
-  // Closes its connection, unless somebody still looks by then.
+  // What could not be seen by then is told in its notes. Never throws because of the server.
+  remote::Look look(Clock::time_point by);
+  // Closes its connection, unless a thread still uses it by then.
   void close(Clock::time_point by) noexcept;
 
  private:
-  void look_at_server(Looked& looked);
-
   const Options& options_;
-  const Sessions& sessions_;
-  const Watch& watch_;
-  spi::Backend& queue_;
-  const Roll& roll_;
-
   TimedMutex looking_;  // guards what follows
   // Made when it is first needed; the server ends it when nobody looks for long.
   std::unique_ptr<Connection> connection_;

@@ -6,8 +6,8 @@
 #include <string>
 #include <thread>
 
+#include "mysql/notice_sql.h"
 #include "mysql/resolve.h"
-#include "mysql/who.h"
 #include "plan/buckets.h"
 #include "plan/text.h"
 

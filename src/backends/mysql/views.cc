@@ -154,7 +154,7 @@ View look_at_mariadb(Connection& connection, const Options& options, WaitLimit& 
     View view = read_mariadb(transactions, locks, waits);
     if (locks.rows.size() >= most_locks) view.note = too_many(most_locks);
     // The copy has room for some ten thousand.
-    if (!fresh || transactions.rows.size() > most_transactions) view.with_rows.reset();
+    if (!fresh || transactions.rows.size() > most_transactions) view.with_locks.reset();
     if (!fresh) {
       view.note =
           "who waits for whom may have changed meanwhile: the server's views are read so often that it does not "
@@ -193,13 +193,15 @@ std::string quoted_account(const std::string& current_user) {
   return quoted(current_user.substr(0, at)) + "@" + quoted(at == current_user.npos ? "%" : current_user.substr(at + 1));
 }
 
-std::optional<plan::Row> read_row(std::string_view lock_data, Mode mode) {
-  plan::Row row{0, 0, mode};
+std::optional<Cell> read_row(std::string_view lock_data, Mode mode) {
+  Cell row{0, 0, mode};
+  std::uint32_t bucket = 0;
   const char* const end = lock_data.data() + lock_data.size();
   auto read = std::from_chars(lock_data.data(), end, row.level);
   if (read.ec != std::errc{} || !std::string_view(read.ptr, end).starts_with(", ")) return std::nullopt;
-  read = std::from_chars(read.ptr + 2, end, row.bucket);
+  read = std::from_chars(read.ptr + 2, end, bucket);
   if (read.ec != std::errc{} || read.ptr != end) return std::nullopt;
+  row.key = bucket;
   return row;
 }
 
@@ -231,7 +233,7 @@ View read_mysql(const Reply& locks, const Reply& waits) {
     lock.session = known != sessions.end() ? known->second : number<std::uint64_t>(row[2]);
     lock.mode = mode.starts_with('X') ? Mode::X : Mode::S;
     lock.waits = waits_for_it;
-    if (!gap) lock.row = read_row(text(row[6]), lock.mode);
+    if (!gap) lock.cell = read_row(text(row[6]), lock.mode);
     if (lock.session == 0) view.all_holders = false;
     used.insert(lock.session);
     places[text(row[0])] = view.locks.size();
@@ -265,21 +267,24 @@ void read_attributes(const Reply& attributes, View& view) {
 View read_mariadb(const Reply& transactions, const Reply& locks, const Reply& waits) {
   View view;
   view.seen = true;
-  view.with_rows.emplace();
+  view.with_locks.emplace();
+  view.unseen_note =
+      "rows locked that are not shown, of this table or of others: MariaDB tells which only when somebody waits for "
+      "them, and processes tell of a lock when they have held it for a second";
   const std::string nameless = "0";
   std::map<std::string, std::uint64_t> sessions;      // by transaction, but for the nameless
   std::multimap<std::string, std::uint64_t> waiting;  // by the lock they ask for
-  std::vector<std::uint64_t> nameless_with_rows;
-  std::map<std::uint64_t, Session> facts;
+  std::vector<std::uint64_t> nameless_with_locks;
+  std::map<std::uint64_t, SessionFacts> facts;
   for (const auto& row : transactions.rows) {
     if (row.size() != 9) continue;
     const std::uint64_t session = number<std::uint64_t>(row[2]);
     if (text(row[1]) != nameless) {
       sessions[text(row[1])] = session;
     } else if (number<std::uint64_t>(row[4]) > 0) {
-      nameless_with_rows.push_back(session);
+      nameless_with_locks.push_back(session);
     }
-    if (number<std::uint64_t>(row[4]) > 0) view.with_rows->insert(session);
+    if (number<std::uint64_t>(row[4]) > 0) view.with_locks->insert(session);
     if (row[3]) waiting.emplace(*row[3], session);
     facts[session] = {text(row[5]), without_port(text(row[6])), "", "", 0, milliseconds(number<std::int64_t>(row[7]))};
   }
@@ -291,7 +296,7 @@ View read_mariadb(const Reply& transactions, const Reply& locks, const Reply& wa
     lock.transaction = text(row[1]);
     lock.mode = text(row[2]).starts_with('X') ? Mode::X : Mode::S;
     const bool gap = text(row[2]).find("GAP") != std::string::npos;
-    if (!gap) lock.row = read_row(text(row[3]), lock.mode);
+    if (!gap) lock.cell = read_row(text(row[3]), lock.mode);
     known[text(row[0])] = std::move(lock);
   }
   const auto add = [&](Locked lock, std::uint64_t session, bool waits_for_it) {
@@ -319,7 +324,7 @@ View read_mariadb(const Reply& transactions, const Reply& locks, const Reply& wa
       if (place == holders.end()) {
         std::uint64_t session = 0;
         if (const auto of = sessions.find(text(row[2])); of != sessions.end()) session = of->second;
-        if (!named && nameless_with_rows.size() == 1) session = nameless_with_rows.front();
+        if (!named && nameless_with_locks.size() == 1) session = nameless_with_locks.front();
         place = holders.emplace(in_the_way, add(found->second, session, false)).first;
       }
       places.push_back(place->second);

@@ -31,7 +31,7 @@ TEST(Account, is_quoted_so_that_a_grant_can_be_pasted) {
 }
 
 TEST(Views, a_row_is_read_from_the_data_of_a_lock_and_anything_else_is_none) {
-  EXPECT_EQ(read_row("2, 8675750", Mode::S), (plan::Row{2, 8675750, Mode::S}));
+  EXPECT_EQ(read_row("2, 8675750", Mode::S), (Cell{2, 8675750, Mode::S}));
   for (const char* other : {"", "2", "2,", "2, ", "2, x", "2, 3, 4", "-1, 3", "2, -3", "256, 1", "2, 4294967296",
                             "supremum pseudo-record", "2 , 3", "'2', 3"}) {
     EXPECT_FALSE(read_row(other, Mode::X)) << other;
@@ -48,7 +48,7 @@ TEST(Views, of_mysql_tell_who_waits_for_whom) {  // B7
   EXPECT_TRUE(view.all_holders);
   ASSERT_EQ(view.locks.size(), 2u);
   EXPECT_EQ(view.locks[0].session, 11u);
-  EXPECT_EQ(view.locks[0].row, (plan::Row{0, 5, Mode::X}));
+  EXPECT_EQ(view.locks[0].cell, (Cell{0, 5, Mode::X}));
   EXPECT_FALSE(view.locks[0].waits);
   EXPECT_EQ(view.locks[1].session, 12u);
   EXPECT_EQ(view.locks[1].mode, Mode::S);
@@ -77,11 +77,11 @@ TEST(Views, of_mysql_leave_out_gaps_which_keep_nobody_from_a_row) {
                                      lock("e", "3", "13", "RECORD", "S,REC_NOT_GAP", "GRANTED", {})}),
                                rows({}));
   ASSERT_EQ(view.locks.size(), 4u);
-  EXPECT_FALSE(view.locks[0].row) << "not one of ours";
+  EXPECT_FALSE(view.locks[0].cell) << "not one of ours";
   EXPECT_TRUE(view.locks[1].waits);
-  EXPECT_FALSE(view.locks[1].row) << "it waits for a place between rows";
-  EXPECT_EQ(view.locks[2].row, (plan::Row{0, 5, Mode::S}));
-  EXPECT_FALSE(view.locks[3].row) << "its page is not in memory";
+  EXPECT_FALSE(view.locks[1].cell) << "it waits for a place between rows";
+  EXPECT_EQ(view.locks[2].cell, (Cell{0, 5, Mode::S}));
+  EXPECT_FALSE(view.locks[3].cell) << "its page is not in memory";
 }
 
 TEST(Views, that_name_no_session_are_not_taken_for_all) {
@@ -102,7 +102,7 @@ TEST(Views, tell_how_a_session_has_introduced_itself) {
                         {"11", "_pid"}}),
                   view);
   EXPECT_EQ(view.sessions.size(), 1u);
-  const Session& session = view.sessions.at(11);
+  const SessionFacts& session = view.sessions.at(11);
   EXPECT_EQ(session.process, 4711);
   EXPECT_EQ(session.program, "hierlock");
   EXPECT_EQ(session.machine, "web3");
@@ -116,12 +116,12 @@ TEST(Views, of_mariadb_tell_who_waits_for_whom) {  // B7
       rows({{"25:5:3:6", "23:5:3:6", "23"}, {"99:1:1:1", "23:5:3:6", "23"}}));
   ASSERT_EQ(view.locks.size(), 2u);
   EXPECT_FALSE(view.all_holders);
-  EXPECT_EQ(view.with_rows, (std::set<std::uint64_t>{7, 9}));
+  EXPECT_EQ(view.with_locks, (std::set<std::uint64_t>{7, 9}));
   EXPECT_EQ(view.locks[0].session, 9u);
   EXPECT_TRUE(view.locks[0].waits);
   ASSERT_EQ(view.locks[0].blocked_by, std::vector<std::size_t>{1});
   EXPECT_EQ(view.locks[1].session, 7u);
-  EXPECT_EQ(view.locks[1].row, (plan::Row{2, 55, Mode::X}));
+  EXPECT_EQ(view.locks[1].cell, (Cell{2, 55, Mode::X}));
   EXPECT_EQ(view.sessions.at(7).host, "10.0.0.7");
   EXPECT_EQ(view.sessions.at(7).age, std::chrono::milliseconds(1500));
 }

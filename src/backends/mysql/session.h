@@ -1,0 +1,60 @@
+// RowSession: a session of a MySQL or MariaDB server as the remote room uses it: row locks in one transaction.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "mysql/connection.h"
+#include "mysql/statements.h"
+#include "remote/session.h"
+#include "remote/session_pool.h"
+
+namespace hierlock::mysql {
+
+// The server ends a session that is silent for 12 s (prepare_session). So for 10 s after the send of a question that it
+// answered, the lock is surely held.
+inline constexpr std::chrono::nanoseconds lease = std::chrono::seconds(10);
+
+// How many connections a Locker may have beyond `connections=`: the pool's two on the side, and the Looker's.
+inline constexpr std::size_t sessions_beyond = remote::SessionPool::beyond + 1;
+
+// A primary that becomes a replica goes on locking rows, but they exclude nobody on the new primary any more.
+inline constexpr std::string_view fit_for_locks = "SELECT @@global.read_only";
+bool is_writable(const std::optional<std::string>& read_only);
+
+class RowSession final : public remote::Session {
+ public:
+  // `table` must outlive it. It is among `open` as long as it lives.
+  RowSession(std::unique_ptr<Connection> connection, const BucketTable& table,
+             std::shared_ptr<remote::OpenSessions> open);
+  ~RowSession() override;
+
+  std::uint64_t id() const noexcept override { return connection_->id(); }
+  const std::string& server() const noexcept override { return connection_->identity(); }
+  int socket() const noexcept override { return connection_->socket(); }
+  bool broken() const noexcept override { return connection_->broken(); }
+  void give_up() noexcept override { connection_->give_up(); }
+  bool hung_up() const noexcept override { return connection_->hung_up(); }
+
+  remote::LockReply lock(std::span<const remote::Cell> cells, bool no_wait, WaitLimit& limit) override;
+  void unlock_all(WaitLimit& limit) noexcept override;
+  void begin_heartbeat() override;
+  Beat heartbeat() override;
+  Beat wait_for_heartbeat(WaitLimit& limit) override;
+
+  Connection& connection() noexcept { return *connection_; }
+
+ private:
+  Beat judge(const Reply& reply);
+
+  const std::unique_ptr<Connection> connection_;
+  const BucketTable& table_;
+  const std::shared_ptr<remote::OpenSessions> open_;
+  bool beating_ = false;  // the answer to a heartbeat is still to come
+};
+
+inline Connection& connection_of(remote::Session& session) { return static_cast<RowSession&>(session).connection(); }
+
+}  // namespace hierlock::mysql

@@ -1,0 +1,33 @@
+// Cell: what a remote store locks: a row, a key, an advisory lock.
+//
+// A plan's nodes become cells. Where a store has fewer cells than there are nodes (rows of a fixed table), two nodes
+// may share a cell. The one rule of conflict stands here.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <utility>
+
+#include <hierlock/mode.h>
+
+namespace hierlock::remote {
+
+struct Cell {
+  std::uint8_t level = 0;
+  std::uint64_t key = 0;
+  Mode mode = Mode::X;
+  friend bool operator==(const Cell&, const Cell&) = default;
+};
+
+// Where a cell lies in the one order in which cells are locked.
+using Place = std::pair<std::uint8_t, std::uint64_t>;
+constexpr Place place(const Cell& cell) noexcept { return {cell.level, cell.key}; }
+
+constexpr bool same_place(const Cell& a, const Cell& b) noexcept { return a.level == b.level && a.key == b.key; }
+
+// True when two different locks cannot hold both.
+constexpr bool conflict(const Cell& a, const Cell& b) noexcept {
+  return same_place(a, b) && !compatible(a.mode, b.mode);
+}
+
+}  // namespace hierlock::remote

@@ -1,0 +1,400 @@
+#include "remote/deadlock_finder.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "remote/components.h"
+
+namespace hierlock::remote {
+
+namespace {
+
+using Index = Vertex;
+
+bool younger(const Notice& a, const Notice& b) { return a.age != b.age ? a.age < b.age : a.session > b.session; }
+
+// Bounds the recursion that finds a cycle.
+constexpr std::size_t longest_cycle = 10'000;
+
+enum class Shown : std::uint8_t { yes, no, unknown };
+
+}  // namespace
+
+class DeadlockFinder::Graph {
+ public:
+  Graph(const std::vector<Notice>& all, const View* view) : all_(all), view_(view) {
+    index_notices();
+    index_view();
+    connect();
+  }
+
+  bool suspicious(const Notice& waiter) const {
+    return suspicious_.contains(component_[wait_vertex(index_of(waiter))]);
+  }
+  bool holds(const Notice& wait) const { return holding_owners_.contains(wait.owner); }
+
+  std::vector<InTheWay> around(const Notice& waiter) {
+    std::vector<InTheWay> result;
+    if (waiter.queued()) {
+      for (const std::uint64_t session : waiter.behind) {
+        const auto [first, last] = waits_by_session_.equal_range(session);
+        for (auto found = first; found != last; ++found) {
+          const Notice& other = all_[found->second];
+          if (&other != &waiter && other.same_process(waiter)) result.push_back({&other, true});
+        }
+      }
+    }
+    std::set<Index> others;
+    for (const Node& wanted : waiter.nodes) {
+      for (const Claim& claim : claims_at(place(wanted.cell))) {
+        if (conflict(wanted.cell, claim.node->cell)) others.insert(claim.notice);
+      }
+    }
+    for (const Index i : others) {
+      const Notice& other = all_[i];
+      if (&other == &waiter || (waiter.queued() && other.waits && other.same_process(waiter))) continue;
+      if (!other.waits) {
+        if (other.same_session(waiter)) continue;
+        const Shown at_store = shown(waiter, other);
+        if (at_store != Shown::no) result.push_back({&other, at_store == Shown::yes || surely_has(other, waiter)});
+      } else if (other.owner != waiter.owner) {
+        waits_before(waiter, other, result);
+      }
+    }
+    return result;
+  }
+
+  std::optional<Cycle> find(const Notice& waiter, bool surely) {
+    start_ = &waiter;
+    surely_ = surely;
+    seen_.clear();
+    cycle_ = {};
+    cycle_.surely = surely;
+    if (!leads_back(waiter, std::nullopt, false)) return std::nullopt;
+    for (const Notice* member : cycle_.members) {
+      if (holds(*member) && (cycle_.victim == nullptr || younger(*member, *cycle_.victim))) cycle_.victim = member;
+    }
+    return cycle_;
+  }
+
+ private:
+  // A node of a notice, found by its place.
+  struct Claim {
+    Place at;
+    Index notice;
+    const Node* node;
+  };
+
+  // --- indexes ---------------------------------------------------------------------------------------------
+
+  Index index_of(const Notice& notice) const { return static_cast<Index>(&notice - all_.data()); }
+
+  void index_notices() {
+    for (Index i = 0; i < all_.size(); ++i) {
+      const Notice& notice = all_[i];
+      for (const Node& node : notice.nodes) claims_.push_back({place(node.cell), i, &node});
+      owners_.try_emplace(notice.owner, static_cast<Index>(owners_.size()));
+      if (notice.waits) {
+        waits_by_owner_[notice.owner].push_back(i);
+        waits_by_session_.emplace(notice.session, i);
+      } else {
+        holding_owners_.insert(notice.owner);
+      }
+    }
+    std::stable_sort(claims_.begin(), claims_.end(), [](const Claim& a, const Claim& b) { return a.at < b.at; });
+    limits_.resize(all_.size());
+  }
+  struct Range {
+    const Claim *first, *last;
+    const Claim* begin() const { return first; }
+    const Claim* end() const { return last; }
+  };
+  Range claims_at(const Place& at) const {
+    const auto first = std::lower_bound(claims_.begin(), claims_.end(), at,
+                                        [](const Claim& claim, const Place& p) { return claim.at < p; });
+    const auto last =
+        std::upper_bound(first, claims_.end(), at, [](const Place& p, const Claim& claim) { return p < claim.at; });
+    return {claims_.data() + (first - claims_.begin()), claims_.data() + (last - claims_.begin())};
+  }
+
+  // A view with a note is old, or not complete: it proves nothing.
+  void index_view() {
+    view_tells_ = view_ != nullptr && view_->seen && view_->note.empty();
+    if (!view_tells_) return;
+    for (const Locked& lock : view_->locks) {
+      if (!lock.waits) continue;
+      for (const std::size_t i : lock.blocked_by) shown_.emplace(lock.session, view_->locks[i].session);
+    }
+  }
+  // Whether the store shows that the one waits for the other now.
+  Shown shown(const Notice& waiter, const Notice& other) const {
+    if (!view_tells_ || waiter.queued()) return Shown::unknown;
+    if (shown_.contains({waiter.session, other.session})) return Shown::yes;
+    return shown_.contains({waiter.session, 0}) ? Shown::unknown : Shown::no;
+  }
+
+  // --- who is in the way -----------------------------------------------------------------------------------
+
+  static bool surely_has(const Notice& holder, const Notice& waiter) {
+    return std::any_of(waiter.nodes.begin(), waiter.nodes.end(), [&](const Node& wanted) {
+      return std::any_of(holder.nodes.begin(), holder.nodes.end(),
+                         [&](const Node& has) { return conflict(has.cell, wanted.cell) && !has.leftover; });
+    });
+  }
+
+  struct Limit {
+    Place at;
+    bool held = false;  // by a notice that conflicts with it; otherwise it is its last cell
+  };
+  const Limit& limit(const Notice& waiter) {
+    std::optional<Limit>& known = limits_[index_of(waiter)];
+    if (known) return *known;
+    known.emplace();
+    for (const Node& node : waiter.nodes) known->at = std::max(known->at, place(node.cell));
+    for (const Node& wanted : waiter.nodes) {
+      if (place(wanted.cell) > known->at) continue;
+      for (const Claim& claim : claims_at(place(wanted.cell))) {
+        const Notice& other = all_[claim.notice];
+        if (other.waits || claim.node->leftover || other.same_session(waiter)) continue;
+        if (!conflict(wanted.cell, claim.node->cell)) continue;
+        *known = {place(wanted.cell), true};
+        break;
+      }
+    }
+    return *known;
+  }
+  static Place first_place(const Notice& waiter) {
+    Place first = place(waiter.nodes.front().cell);
+    for (const Node& wanted : waiter.nodes) first = std::min(first, place(wanted.cell));
+    return first;
+  }
+
+  void waits_before(const Notice& waiter, const Notice& other, std::vector<InTheWay>& result) {
+    if (waiter.queued() || other.queued()) return;  // see Notice::behind
+    const Shown at_store = shown(waiter, other);
+    if (at_store == Shown::no) return;
+    const Limit mine = limit(waiter), others = limit(other);
+    const Place first = first_place(waiter);
+    for (const Node& wanted : waiter.nodes) {
+      for (const Node& asked : other.nodes) {
+        if (!conflict(wanted.cell, asked.cell)) continue;
+        const Place at = place(wanted.cell);
+        if (at > mine.at || at > others.at) continue;
+        const bool may_have_passed = at < others.at;
+        const bool may_stand_there = !(mine.held && at == mine.at) && (at != first || stands_before(other, waiter));
+        if (at_store == Shown::yes || may_have_passed || may_stand_there) {
+          result.push_back({&other, at_store == Shown::yes, wanted.cell});
+        }
+      }
+    }
+  }
+
+  // --- components ------------------------------------------------------------------------------------------
+
+  // The graph has more edges than there really are, never fewer: the store's view is left out, and so is the order of
+  // waits at a cell that is not the first of a plan. What is in no component with a `held` vertex is in no cycle.
+  //
+  // wait  -> held(cell, mode)     -> owners that hold the cell in a conflicting mode
+  // wait  -> waited(cell, mode)   -> waits for the cell in a conflicting mode that may have passed it or stand there
+  // wait  -> older(cell, mode, i) -> the older ones among the waits for its first cell, one after the other
+  // owner -> its waits
+  Index wait_vertex(Index notice) const { return static_cast<Index>(owners_.size()) + notice; }
+  Index new_vertex() {
+    edges_.emplace_back();
+    return static_cast<Index>(edges_.size() - 1);
+  }
+
+  void connect() {
+    edges_.resize(owners_.size() + all_.size());
+    for (const auto& [owner, waits] : waits_by_owner_) {
+      for (const Index wait : waits) edges_[owners_.at(owner)].push_back(wait_vertex(wait));
+    }
+    for (const Notice& wait : all_) {
+      if (!wait.waits || !wait.queued()) continue;
+      for (const std::uint64_t session : wait.behind) {
+        const auto [first, last] = waits_by_session_.equal_range(session);
+        for (auto found = first; found != last; ++found) {
+          edges_[wait_vertex(index_of(wait))].push_back(wait_vertex(found->second));
+        }
+      }
+    }
+    std::vector<Index> held_vertices;
+    for (std::size_t i = 0; i < claims_.size();) {
+      const Range range = claims_at(claims_[i].at);
+      connect_cell(range, held_vertices);
+      i += static_cast<std::size_t>(range.last - range.first);
+    }
+    component_ = components(edges_);
+    for (const Index vertex : held_vertices) {
+      // A component of one vertex is no cycle: nothing leads from it to itself.
+      for (const Index next : edges_[vertex]) {
+        if (component_[next] == component_[vertex]) suspicious_.insert(component_[vertex]);
+      }
+    }
+  }
+
+  void connect_cell(const Range& claims, std::vector<Index>& held_vertices) {
+    const Place at = claims.first->at;
+    std::vector<const Claim*> waits;  // at the store, oldest first
+    std::array<bool, all_modes.size()> wanted{};
+    bool may_be_passed = false;  // by a wait
+    for (const Claim& claim : claims) {
+      const Notice& notice = all_[claim.notice];
+      if (!notice.waits) continue;
+      wanted[static_cast<std::size_t>(claim.node->cell.mode)] = true;
+      if (notice.queued() || limit(notice).at < at) continue;
+      waits.push_back(&claim);
+      may_be_passed = may_be_passed || limit(notice).at > at;
+    }
+    std::stable_sort(waits.begin(), waits.end(),
+                     [this](const Claim* a, const Claim* b) { return all_[a->notice].age > all_[b->notice].age; });
+    for (const Mode mode : all_modes) {
+      if (!wanted[static_cast<std::size_t>(mode)]) continue;
+      const Index held = new_vertex(), waited = new_vertex();
+      held_vertices.push_back(held);
+      for (const Claim& claim : claims) {
+        const Notice& notice = all_[claim.notice];
+        if (!notice.waits && !compatible(claim.node->cell.mode, mode)) {
+          edges_[held].push_back(owners_.at(notice.owner));
+        } else if (notice.waits && claim.node->cell.mode == mode) {
+          edges_[wait_vertex(claim.notice)].push_back(held);
+        }
+      }
+      Index older = new_vertex();
+      for (std::size_t i = 0; i < waits.size();) {
+        const auto age = all_[waits[i]->notice].age;  // waits of one age are not older than each other
+        const Index next = new_vertex();
+        edges_[next].push_back(older);
+        for (; i < waits.size() && all_[waits[i]->notice].age == age; ++i) {
+          const Claim& claim = *waits[i];
+          const Index vertex = wait_vertex(claim.notice);
+          if (!compatible(claim.node->cell.mode, mode)) {
+            edges_[next].push_back(vertex);
+            edges_[waited].push_back(vertex);
+          }
+          if (claim.node->cell.mode != mode) continue;
+          const Limit& mine = limit(all_[claim.notice]);
+          const bool behind_holder = mine.held && at == mine.at, in_order = at == first_place(all_[claim.notice]);
+          if (view_tells_ || may_be_passed || (!behind_holder && !in_order)) {
+            edges_[vertex].push_back(waited);
+          } else if (!behind_holder) {
+            edges_[vertex].push_back(older);
+          }
+        }
+        older = next;
+      }
+    }
+  }
+
+  // --- the cycle itself ------------------------------------------------------------------------------------
+
+  bool same_component(const Notice& wait) const {
+    return component_[wait_vertex(index_of(wait))] == component_[wait_vertex(index_of(*start_))];
+  }
+
+  // Whether the wait, which has got to `reached` at least, leads back to where it began. `through_holder`: a notice was
+  // on the way that holds a lock.
+  bool leads_back(const Notice& wait, const std::optional<Place>& reached, bool through_holder) {
+    if (!same_component(wait) || cycle_.members.size() >= longest_cycle) return false;
+    if (!seen_.emplace(&wait, reached, through_holder).second) return false;
+    cycle_.members.push_back(&wait);
+    for (const InTheWay& next : around_once(wait)) {
+      if (surely_ && !next.surely) continue;
+      const std::optional<Place> at = next.cell ? std::optional(place(*next.cell)) : std::nullopt;
+      if (at && reached && *at < *reached) continue;
+      cycle_.between.push_back(next.notice);
+      if (next.notice->waits) {
+        const bool back = next.notice == start_;
+        if (back ? through_holder : leads_back(*next.notice, at, through_holder)) return true;
+      } else if (next.notice->owner == start_->owner) {
+        return true;
+      } else if (const auto waits = waits_by_owner_.find(next.notice->owner); waits != waits_by_owner_.end()) {
+        for (const Index more : waits->second) {
+          if (leads_back(all_[more], std::nullopt, true)) return true;
+        }
+      }
+      cycle_.between.pop_back();
+    }
+    cycle_.members.pop_back();
+    return false;
+  }
+  const std::vector<InTheWay>& around_once(const Notice& wait) {
+    const auto [found, is_new] = around_.try_emplace(&wait);
+    if (is_new) found->second = around(wait);
+    return found->second;
+  }
+
+  const std::vector<Notice>& all_;
+  const View* const view_;
+  std::vector<Claim> claims_;  // by place
+  std::unordered_map<std::string_view, Index> owners_;
+  std::unordered_map<std::string_view, std::vector<Index>> waits_by_owner_;
+  std::multimap<std::uint64_t, Index> waits_by_session_;
+  std::set<std::string_view> holding_owners_;
+  std::vector<std::optional<Limit>> limits_;
+  bool view_tells_ = false;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> shown_;
+
+  std::vector<std::vector<Index>> edges_;
+  std::vector<Index> component_;
+  std::set<Index> suspicious_;
+
+  std::map<const Notice*, std::vector<InTheWay>> around_;
+  const Notice* start_ = nullptr;
+  bool surely_ = false;
+  std::set<std::tuple<const Notice*, std::optional<Place>, bool>> seen_;
+  Cycle cycle_;
+};
+
+DeadlockFinder::DeadlockFinder(const std::vector<Notice>& all, const View* view)
+    : graph_(std::make_unique<Graph>(all, view)) {}
+DeadlockFinder::~DeadlockFinder() = default;
+
+std::optional<Cycle> DeadlockFinder::find(const Notice& waiter) {
+  if (!graph_->suspicious(waiter)) return std::nullopt;
+  std::optional<Cycle> cycle = graph_->find(waiter, true);
+  return cycle ? cycle : graph_->find(waiter, false);
+}
+bool DeadlockFinder::suspicious(const Notice& waiter) const { return graph_->suspicious(waiter); }
+std::vector<InTheWay> DeadlockFinder::in_the_way(const Notice& waiter) { return graph_->around(waiter); }
+bool DeadlockFinder::holds(const Notice& wait) const { return graph_->holds(wait); }
+
+std::string Cycle::key() const {
+  std::string key;
+  for (const auto* const notices : {&members, &between}) {
+    for (const Notice* notice : *notices) key += std::to_string(notice->id()) + " " + notice->owner + "\n";
+  }
+  return key;
+}
+
+std::chrono::microseconds Cycle::age() const {
+  std::chrono::microseconds age = members.front()->age;
+  for (const auto* const notices : {&members, &between}) {
+    for (const Notice* notice : *notices) age = std::min(age, notice->age);
+  }
+  return age;
+}
+
+std::string Cycle::text() const {
+  const auto name = [](const Notice& n) {
+    return n.owner_name + " of process " + std::to_string(n.process) + " on " + n.host;
+  };
+  std::string words;
+  if (members.size() == 1) {
+    return name(*members[0]) + " waits for " + members[0]->nodes.back().text +
+           ", a row of which it holds already, in another lock";
+  }
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const Notice& wait = *members[i];
+    words += (i == 0 ? "" : ", ") + name(wait) + " waits for " + wait.nodes.back().text;
+  }
+  return words + ", and all of them for each other";
+}
+
+}  // namespace hierlock::remote

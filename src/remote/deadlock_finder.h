@@ -1,0 +1,74 @@
+// DeadlockFinder: finds cycles of waits between processes, from their notices and the store's own view. No I/O.
+//
+// A guess is not enough here: no request may become a victim without need, and no cycle may be missed.
+//
+// A request takes its cells in one order. So a request that waits at the store is stuck at one cell: it has all cells
+// before that one, and none after it. Its notice does not say which cell that is. But the request cannot be further
+// than the first cell that another notice holds against it. That cell is its limit. It follows:
+// - A wait surely needs whatever a holder has against it, wherever it is stuck now, because it needs all of its cells.
+//   (An exception is the leftover of a failed extend, which may be held or not.)
+// - Another wait may be in its way at a cell only if neither limit is before that cell. The other wait has passed the
+//   cell, or stands in its queue there. (It does not stand in the queue if a holder is in the way there: then both wait
+//   for the holder.) Only the store knows whether it is so.
+// - A wait in the queue of its process surely waits for those it stands behind.
+// Everything that keeps a wait from ending is among these, so every cycle is a cycle of these. Requests in one order
+// close no cycle by themselves. So some member of each cycle holds a lock and waits for another; one of these is the
+// victim.
+//
+// Cost: one pass over all notices builds a graph with a vertex for each wait, each owner and each contended cell, and
+// finds its strongly connected components (Tarjan 1972). Both are linear in the notices' nodes. Only inside a component
+// in which a wait needs what another member holds, find() looks for the cycle itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "remote/notice.h"
+#include "remote/view.h"
+
+namespace hierlock::remote {
+
+struct InTheWay {
+  const Notice* notice = nullptr;
+  bool surely = false;
+  std::optional<Cell> cell{};  // of a wait: where it has passed or stands
+};
+
+struct Cycle {
+  bool surely = false;                 // otherwise it may be one
+  const Notice* victim = nullptr;      // the youngest wait of an owner that holds a lock
+  std::vector<const Notice*> members;  // waits, each for the next one's owner
+  std::vector<const Notice*> between;  // what is in the way of each
+  std::string text() const;
+  // The same cycle has the same key, and no member of it is younger than it was when the cycle was first seen.
+  std::string key() const;
+  std::chrono::microseconds age() const;
+};
+
+class DeadlockFinder {
+ public:
+  // The view, if there is one, was read after the notices. A wait at the store then waits only for those that the view
+  // shows. (A wait that never ends is stuck at a cell, and the view shows who has that cell: no cycle is missed.)
+  // Both must outlive the finder.
+  explicit DeadlockFinder(const std::vector<Notice>& all, const View* view = nullptr);
+  ~DeadlockFinder();
+  DeadlockFinder(const DeadlockFinder&) = delete;
+  DeadlockFinder& operator=(const DeadlockFinder&) = delete;
+
+  // A cycle that this wait, one of the notices, is part of: a sure one, if there is one.
+  std::optional<Cycle> find(const Notice& waiter);
+  // False: this wait is certainly in no cycle.
+  bool suspicious(const Notice& waiter) const;
+  std::vector<InTheWay> in_the_way(const Notice& waiter);
+  // Whether the owner of this wait holds a lock.
+  bool holds(const Notice& wait) const;
+
+ private:
+  class Graph;
+  const std::unique_ptr<Graph> graph_;
+};
+
+}  // namespace hierlock::remote

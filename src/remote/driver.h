@@ -1,0 +1,120 @@
+// Driver: what a remote store implements. The Gate does the rest.
+//
+// A driver knows how its store locks. It does not know the local queue, other requests of this process, or how
+// deadlocks are found. docs/remote.md explains it call by call and has a complete example.
+//
+// All calls may come from any thread, several at a time. Exceptions are hierlock::Error.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <hierlock/spi/backend.h>
+
+#include "remote/cell.h"
+#include "remote/hold.h"
+#include "remote/lock_wait.h"
+#include "remote/notice.h"
+#include "remote/status_builder.h"
+#include "remote/view.h"
+
+namespace hierlock::remote {
+
+// Where the processes that use one store keep their notices. Locks do not depend on it: each call may fail, and says
+// so.
+class NoticeStore {
+ public:
+  virtual ~NoticeStore() = default;
+  // Writes them, each in place of the one with the same id(), many at a time. One that the store refuses does not keep
+  // the others from it, and a failure leaves what was written before it.
+  struct Published {
+    std::vector<bool> written;  // by notice
+    bool failed = false;        // the store could not be used, or not for long enough
+  };
+  virtual Published publish(std::span<const Notice> notices, Deadline& limit) = 0;
+  virtual bool remove(std::span<const std::uint64_t> ids, Deadline& limit) = 0;
+  // Says that the process of these still lives. Returns how many of them are still there; no value: it failed.
+  virtual std::optional<std::size_t> keep_alive(std::span<const std::uint64_t> ids, Deadline& limit) = 0;
+  // All notices whose process was alive in the last seconds, with their ages now. It reads what has changed since the
+  // last call, and nothing else.
+  virtual std::optional<std::vector<Notice>> read(Deadline& limit) = 0;
+  // Removes the notices of processes that have been silent for long.
+  virtual void remove_old(Deadline& limit) = 0;
+};
+
+// What a look at the store shows, for a snapshot.
+struct Look {
+  std::vector<Notice> notices;  // of all processes, this one included
+  View view;
+  std::vector<std::string> notes;  // what could not be seen, a sentence each
+};
+
+class Driver {
+ public:
+  virtual ~Driver() = default;
+
+  virtual Capabilities capabilities() const = 0;
+  // Throws unsupported or invalid_argument for a plan that the store cannot express. Nothing is sent.
+  virtual void check(const spi::Plan& plan) const = 0;
+  virtual Cell cell_of(std::uint8_t level, std::string_view key, Mode mode) const = 0;
+
+  // --- locking -------------------------------------------------------------------------------------------
+
+  enum class Answer : std::uint8_t {
+    granted,
+    not_in_time,  // the deadline has passed; with no_wait: a cell is taken. Nothing is locked
+    full,         // no session is free, and others wait for this request in the local queue: let them pass, ask again
+  };
+  struct Granted {
+    Answer answer = Answer::not_in_time;
+    std::shared_ptr<Hold> hold;
+    std::int64_t fence = 0;
+  };
+  // Grants all of the plan or nothing. `waited_for()` tells whether other requests of this process wait for this one.
+  virtual Granted grant(const Ask& ask, const std::function<bool()>& waited_for) = 0;
+
+  struct Extended {
+    bool granted = false;
+    std::int64_t fence = 0;
+    // Otherwise: which cells of the plan the store may have locked nevertheless, until the whole lock is given back.
+    enum class Leftover : std::uint8_t { none, all_but_the_last, all } leftover = Leftover::none;
+    bool lost = false;  // the store has taken the whole lock away
+  };
+  // Adds the plan to a lock. `result` is valid also when it throws. `deadlock` means that the whole lock is gone.
+  virtual void extend(Hold& hold, const Ask& ask, Extended& result) = 0;
+
+  // Gives everything back, by then at the latest: what cannot be done in time is left to the background. Returns
+  // whether the store has confirmed it.
+  virtual bool give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept = 0;
+  // Another owner of this Locker has it now.
+  virtual void give(Hold& hold, std::uint64_t to) = 0;
+
+  // --- looking -------------------------------------------------------------------------------------------
+
+  virtual NoticeStore& notices() = 0;
+  // Who waits for whom at the store. No value: it could not be asked now. A view that was not seen: it tells nobody.
+  virtual std::optional<View> waits(Deadline& limit) = 0;
+  // For a snapshot, on a session of its own. Errors are told by the notes.
+  virtual Look look(Clock::time_point by) = 0;
+  virtual bool is_own(std::uint64_t session) const = 0;
+  virtual RowNames row_names() const { return {}; }
+  // Fills in `store`, `table` and the like.
+  virtual void describe(Snapshot& snapshot) const = 0;
+
+  // --- life ----------------------------------------------------------------------------------------------
+
+  // Before the first lock; again is harmless. Throws Error.
+  virtual void start() = 0;
+  // Called now and then by a thread that may take its time.
+  virtual void housekeep(Deadline&) {}
+  // Nothing is held and nobody asks any more: threads and sessions end by then, or soon after.
+  virtual void end(Clock::time_point by) noexcept = 0;
+};
+
+}  // namespace hierlock::remote

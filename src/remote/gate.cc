@@ -1,0 +1,591 @@
+#include "remote/gate.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "embedded/embedded.h"
+#include "remote/locks.h"
+#include "remote/notice_board.h"
+#include "remote/status_builder.h"
+
+namespace hierlock::remote {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds longest_release{900};  // B6: a second, with what ends a Locker
+constexpr milliseconds longest_close{700};    // the same, and then memory is given back, too
+constexpr milliseconds longest_question{300};
+constexpr seconds longest_look{2};
+
+// A session that has ended, or was given up and is closed, takes its locks with it.
+Error lost_with_session(const std::string& why) {
+  return {ErrorKind::lost, "the lock was lost while it was extended, with its session: " + why};
+}
+
+Error taken_away(const std::string& what) { return {ErrorKind::lost, "the lock was taken away: it cannot be " + what}; }
+
+// The default owner of a thread; apart from the numbers of Owners.
+std::uint64_t this_thread_number() {
+  static std::atomic<std::uint64_t> last{std::uint64_t{1} << 63};
+  thread_local const std::uint64_t mine = last.fetch_add(1) + 1;
+  return mine;
+}
+
+// A node that is held in both modes is held in the stronger.
+void add_node(std::vector<Node>& nodes, Node node) {
+  for (Node& known : nodes) {
+    if (known.leftover || known.text != node.text) continue;
+    known.cell.mode = strongest(known.cell.mode, node.cell.mode);
+    known.asked = known.asked || node.asked;
+    return;
+  }
+  nodes.push_back(std::move(node));
+}
+
+class ForSession final : public spi::Waiting {
+ public:
+  explicit ForSession(std::string owner) : owner_(std::move(owner)) {}
+  std::string owner() const override { return owner_; }
+  std::string blocked_by() const override { return "those who hold locks: all connections are in use"; }
+
+ private:
+  const std::string owner_;
+};
+
+// A wait in the local queue. That queue knows who waits for whom in it, the store who waits there; a cycle may run
+// through both. So a wait here of an owner that holds something is published as one at the store is (B11).
+class QueueWait final : public spi::WaitObserver {
+ public:
+  // `make` gives what is published, or nothing as long as the owner holds nothing.
+  using Make = std::function<std::shared_ptr<Pending>(std::stop_source)>;
+  QueueWait(Locks& locks, NoticeBoard& board, Teller& teller, const spi::Request& request, Make make)
+      : locks_(locks), board_(board), teller_(teller), make_(std::move(make)), request_(request) {
+    if (request.cancel != nullptr) on_cancel_.emplace(*request.cancel, Stop{&stop_});
+    request_.cancel = &token_;
+    request_.observer = this;
+  }
+  ~QueueWait() override { over(); }
+  QueueWait(const QueueWait&) = delete;
+  QueueWait& operator=(const QueueWait&) = delete;
+
+  const spi::Request& request() const noexcept { return request_; }  // to be asked for instead
+  const Pending* victim() const noexcept { return victim_ ? pending_.get() : nullptr; }
+  // It does not wait here any more.
+  void over() noexcept {
+    if (pending_ == nullptr || over_) return;
+    over_ = true;
+    victim_ = pending_->victim();
+    locks_.remove(pending_.get());
+    board_.wake();
+  }
+
+  std::chrono::nanoseconds waits(const spi::Waiting& waiting) noexcept override {
+    try {
+      if (pending_ == nullptr && (pending_ = make_(stop_)) != nullptr) {
+        pending_->owner_name = waiting.owner();
+        pending_->queue_owner = waiting.owner_number();
+        locks_.add(pending_);
+        board_.changed(request_.deadline);
+      }
+    } catch (...) {  // no memory: the next time
+    }
+    // Another of its owner's threads may come to hold something.
+    return std::min<std::chrono::nanoseconds>(teller_.waits(waiting), seconds(1));
+  }
+
+ private:
+  struct Stop {
+    std::stop_source* source;
+    void operator()() const noexcept { source->request_stop(); }
+  };
+
+  Locks& locks_;
+  NoticeBoard& board_;
+  Teller& teller_;
+  const Make make_;
+  spi::Request request_;
+  std::stop_source stop_;
+  const std::stop_token token_ = stop_.get_token();
+  std::shared_ptr<Pending> pending_;
+  bool over_ = false, victim_ = false;
+  std::optional<std::stop_callback<Stop>> on_cancel_;
+};
+
+class Gate final : public spi::Backend {
+ public:
+  Gate(std::unique_ptr<Driver> driver, const GateOptions& options)
+      : owners_(options.owners),
+        driver_(std::move(driver)),
+        queue_(embedded::open_queue(options.owners)),
+        board_(*driver_, locks_, *queue_, options.publish_after) {}
+  ~Gate() override { board_.end(Clock::now()); }
+
+  Capabilities capabilities() const override { return driver_->capabilities(); }
+  std::optional<spi::Grant> acquire(const spi::Request& request) override;
+  std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request) override;
+  void release(const spi::Grant& grant) noexcept override;
+  spi::Grant give(const spi::Grant& grant, spi::OwnerId to) override;
+
+  bool held(const spi::Grant& grant) const noexcept override {
+    const std::shared_ptr<Held> held = locks_.find(grant.id);
+    return held != nullptr && held->hold->surely();
+  }
+  std::stop_token lost(const spi::Grant& grant) override {
+    const std::shared_ptr<Held> held = locks_.find(grant.id);
+    return held == nullptr ? std::stop_token() : held->hold->lost();
+  }
+
+  spi::OwnerId make_owner(std::string_view name) override { return queue_->make_owner(name); }
+  void drop_owner(spi::OwnerId owner) noexcept override { queue_->drop_owner(owner); }
+  std::string owner_name(spi::OwnerId owner) override { return queue_->owner_name(owner); }
+  std::array<std::uint64_t, 3> grants() const override { return {grants_.load(), 0, 0}; }
+  bool idle() const noexcept override { return locks_.empty(); }
+  Snapshot snapshot() const override;
+  void close() noexcept override { leave(Clock::now() + longest_close); }
+
+ private:
+  class AtStore;
+  class SessionWait;
+
+  // What needs the threads and the sessions: the Locker, each grant, and each call. The last to leave ends them. Nobody
+  // comes after it: only the Locker and those who hold something let others in.
+  class Use {
+   public:
+    explicit Use(const Gate& gate) : gate_(&gate) { gate.users_.fetch_add(1); }
+    ~Use() {
+      if (gate_ != nullptr) gate_->leave(Clock::now() + longest_close);
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    void goes_on() noexcept { gate_ = nullptr; }  // until a release leaves for it
+
+   private:
+    const Gate* gate_;
+  };
+  void leave(Clock::time_point by) const noexcept {
+    if (users_.fetch_sub(1) != 1) return;
+    board_.end(by);
+    driver_->end(by);
+  }
+
+  std::uint64_t owner_of(spi::OwnerId owner) {
+    if (owner.value != 0) return owner.value;
+    if (owners_ == Owners::per_thread) return this_thread_number();
+    return (std::uint64_t{3} << 62) + handles_.fetch_add(1);
+  }
+  CellOf cell_of() const {
+    return [this](auto level, auto key, auto mode) { return driver_->cell_of(level, key, mode); };
+  }
+  template <class Ask>
+  std::optional<spi::Grant> queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request,
+                                      Teller& teller, Ask ask, const bool* at_store = nullptr);
+  void refuse_own_cell(std::uint64_t owner, const Held* extended, const spi::Plan& plan) const;
+  spi::Grant keep(Driver::Granted granted, std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan);
+  void keep_leftover(Held& held, const spi::Plan& plan, Driver::Extended::Leftover leftover) noexcept;
+
+  const Owners owners_;
+  const std::unique_ptr<Driver> driver_;
+  const std::unique_ptr<embedded::Queue> queue_;
+  std::atomic<std::uint64_t> grants_{0}, handles_{0}, queued_{0};
+  mutable std::atomic<std::uint64_t> users_{1};
+  mutable Locks locks_;
+  mutable NoticeBoard board_;  // its thread uses all of the above
+};
+
+// What a request does while it waits at the store.
+class Gate::AtStore final : public WaitHost {
+ public:
+  AtStore(Gate& gate, const spi::Request& request, std::uint64_t owner, const spi::Grant& local)
+      : gate_(gate), request_(request), owner_(owner), local_(local) {}
+
+  Pending* begins_to_wait(std::uint64_t session, int wake) override {
+    auto pending = std::make_shared<Pending>(wake);
+    pending->local = local_;
+    pending->owner = owner_;
+    pending->session = session;
+    pending->owner_name = owner_name();
+    pending->nodes = nodes_of(request_.plan, gate_.cell_of());
+    gate_.locks_.add(pending);
+    gate_.board_.changed(request_.deadline);
+    return pending.get();
+  }
+  void wait_is_over(Pending* pending) noexcept override {
+    gate_.locks_.remove(pending);
+    gate_.board_.wake();  // its notice goes
+  }
+  std::string owner_name() const override { return gate_.queue_->owner_name(request_.owner); }
+  std::string blocked_by(std::uint64_t session) const override {
+    const Clock::time_point end = Clock::now() + longest_question;
+    return gate_.board_.in_the_way_of(session, std::min(end, request_.deadline.value_or(end)));
+  }
+
+ private:
+  Gate& gate_;
+  const spi::Request& request_;
+  const std::uint64_t owner_;
+  const spi::Grant local_;
+};
+
+// What a request does while it stands in line for a session: it is shown, and the user is told.
+class Gate::SessionWait {
+ public:
+  SessionWait(Gate& gate, const spi::Request& request, std::uint64_t owner, const spi::Grant& local, Teller& teller)
+      : gate_(gate), request_(request), owner_(owner), local_(local), teller_(teller) {}
+  ~SessionWait() {
+    if (pending_ != nullptr) gate_.locks_.remove(pending_.get());
+  }
+  SessionWait(const SessionWait&) = delete;
+  SessionWait& operator=(const SessionWait&) = delete;
+
+  // Called now and then. True: others wait for this request in the local queue, so it must let them pass.
+  bool operator()() {
+    const std::string name = gate_.queue_->owner_name(request_.owner);
+    teller_.waits(ForSession(name));
+    if (pending_ == nullptr) {
+      pending_ = std::make_shared<Pending>(std::stop_source(std::nostopstate));
+      pending_->local = local_;
+      pending_->owner = owner_;
+      pending_->session = in_queue | without_session;
+      pending_->owner_name = name;
+      pending_->nodes = nodes_of(request_.plan, gate_.cell_of());
+      pending_->for_session = true;
+      gate_.locks_.add(pending_);
+    }
+    return gate_.queue_->waited_for(local_);
+  }
+
+ private:
+  Gate& gate_;
+  const spi::Request& request_;
+  const std::uint64_t owner_;
+  const spi::Grant local_;
+  Teller& teller_;
+  std::shared_ptr<Pending> pending_;
+};
+
+// --- acquire ---------------------------------------------------------------------------------------------
+
+std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
+  driver_->check(request.plan);
+  Teller teller(request.observer);
+  spi::Request asked = request;
+  asked.observer = &teller;
+  const std::uint64_t owner = owner_of(request.owner);
+  Use use(*this);
+  driver_->start();  // before there is anything to give back
+  board_.start();
+  for (;;) {
+    const std::optional<spi::Grant> local =
+        queue_for(owner, nullptr, asked, teller, [&](const spi::Request& r, QueueWait*) { return queue_->acquire(r); });
+    if (!local) return std::nullopt;
+    Driver::Granted granted;
+    try {
+      if (locks_.any_of(owner)) refuse_own_cell(owner, nullptr, request.plan);
+      AtStore host(*this, asked, owner, *local);
+      SessionWait line(*this, asked, owner, *local, teller);
+      granted = driver_->grant({request.plan, asked, owner, teller, host}, std::ref(line));
+      if (granted.answer == Driver::Answer::granted) {
+        const spi::Grant grant = keep(std::move(granted), owner, *local, request.plan);
+        grants_.fetch_add(1, std::memory_order_relaxed);
+        board_.changed();
+        use.goes_on();
+        return grant;
+      }
+    } catch (...) {
+      queue_->release(*local);
+      throw;
+    }
+    queue_->release(*local);
+    if (granted.answer != Driver::Answer::full) return std::nullopt;
+  }
+}
+
+// In the local queue: at once if that can be, and otherwise as the request says, and published. `at_store` becomes true
+// when the queue has granted it and the store is asked.
+template <class Ask>
+std::optional<spi::Grant> Gate::queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request,
+                                          Teller& teller, Ask ask, const bool* at_store) {
+  spi::Request at_once = request;
+  at_once.no_wait = true;
+  std::optional<spi::Grant> local;
+  try {
+    local = ask(at_once, nullptr);
+  } catch (const Error& error) {
+    // The owner may have lost what it holds there, and not have noticed.
+    if (error.kind() != ErrorKind::deadlock || extended != nullptr || !locks_.lost_one(owner)) throw;
+    throw Error(ErrorKind::deadlock, std::string(error.what()) +
+                                         ". (This owner has a lock that was lost: release() it before it asks again)");
+  }
+  if (local || request.no_wait || (at_store != nullptr && *at_store)) return local;
+  QueueWait wait(locks_, board_, teller, request, [&](std::stop_source stop) -> std::shared_ptr<Pending> {
+    if (extended == nullptr && !locks_.any_of(owner)) return nullptr;  // nobody waits for it
+    auto pending = std::make_shared<Pending>(std::move(stop));
+    pending->owner = owner;
+    pending->nodes = nodes_of(request.plan, cell_of());
+    if (extended != nullptr) {
+      pending->local = extended->local;
+      pending->session = extended->hold->session() | in_queue;
+    } else {
+      const std::uint64_t any = std::hash<std::string>()(board_.process()) + queued_.fetch_add(1);
+      pending->session = in_queue | without_session | (any & (without_session - 1));
+    }
+    return pending;
+  });
+  try {
+    return ask(wait.request(), &wait);
+  } catch (const Error& error) {
+    wait.over();
+    if (error.kind() != ErrorKind::cancelled || wait.victim() == nullptr || (at_store != nullptr && *at_store)) throw;
+    throw deadlock_error(wait.victim()->cycle(), extended != nullptr);
+  }
+}
+
+// Two targets of one owner that share a cell, in two locks: each lock has a session of its own, so the owner would wait
+// for itself. Equal paths, ancestors and descendants are the local queue's to find.
+void Gate::refuse_own_cell(std::uint64_t owner, const Held* extended, const spi::Plan& plan) const {
+  const std::vector<Node> wanted = nodes_of(plan, cell_of());
+  const std::optional<Locks::Collision> found = locks_.collision(owner, extended, wanted, cell_of());
+  if (!found) return;
+  throw Error(ErrorKind::deadlock, "deadlock: this owner would wait for itself: " + found->wanted->text + " and " +
+                                       found->held + ", which it holds in another lock, share a row (level " +
+                                       std::to_string(found->wanted->cell.level) + ", bucket " +
+                                       std::to_string(found->wanted->cell.key) +
+                                       "). Ask for both in one acquire, or extend the lock that is held");
+}
+
+// If there is no memory for it, all is as if nothing had been locked (H8).
+spi::Grant Gate::keep(Driver::Granted granted, std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan) {
+  try {
+    const auto held = std::make_shared<Held>(granted.hold);
+    held->owner = owner;
+    held->local = local;
+    held->fence = granted.fence;
+    held->nodes.keep(plan);
+    return {locks_.add(held), granted.fence};
+  } catch (...) {
+    driver_->give_back(std::move(granted.hold), Clock::now() + longest_release);
+    throw;
+  }
+}
+
+// --- extend, give, release -------------------------------------------------------------------------------
+
+std::optional<spi::Grant> Gate::extend(const spi::Grant& grant, const spi::Request& request) {
+  driver_->check(request.plan);
+  const std::shared_ptr<Held> held = locks_.find(grant.id);
+  if (held == nullptr || !held->hold->surely()) throw taken_away("extended");
+  Teller teller(request.observer);
+  spi::Request asked = request;
+  asked.observer = &teller;
+  bool at_store = false;
+  Driver::Extended extended;
+  std::optional<spi::Grant> local;
+  try {
+    // The local queue adds it only if the store does: a failure there leaves the queue as it was.
+    local = queue_for(
+        held->owner, held.get(), asked, teller,
+        [&](const spi::Request& r, QueueWait* wait) {
+          return queue_->extend_if(held->local, r, [&] {
+            at_store = true;
+            if (wait != nullptr) wait->over();
+            refuse_own_cell(held->owner, held.get(), request.plan);
+            AtStore host(*this, asked, held->owner, held->local);
+            driver_->extend(*held->hold, {request.plan, asked, held->owner, teller, host}, extended);
+            return extended.granted;
+          });
+        },
+        &at_store);
+  } catch (const Error& error) {
+    if (extended.lost) held->hold->declare_lost();
+    keep_leftover(*held, request.plan, extended.leftover);
+    const bool released = error.kind() == ErrorKind::deadlock || error.kind() == ErrorKind::lost;
+    if (extended.lost && !released) throw lost_with_session(error.what());
+    if (error.kind() != ErrorKind::deadlock) throw;
+    // Whoever found it, all of the lock goes (Lock::extend). What the local queue or the store has released already is
+    // released once more, which is harmless.
+    release(grant);
+    if (!at_store) throw;
+    throw Error(error.kind(), std::string(error.what()) + ". The whole lock was released", error.native_code());
+  }
+  if (extended.lost) {
+    held->hold->declare_lost();
+    if (!local) throw lost_with_session("the time was up, and its wait could not be ended otherwise");
+  }
+  if (!local) {
+    keep_leftover(*held, request.plan, extended.leftover);
+    return std::nullopt;
+  }
+  grants_.fetch_add(1, std::memory_order_relaxed);
+  {
+    std::vector<Node> nodes = nodes_of(request.plan, cell_of());
+    const CellOf cells = cell_of();
+    const std::lock_guard guard(locks_.mutex);
+    held->local = *local;
+    held->fence = extended.fence;
+    std::vector<Node>& known = held->nodes.read(cells);
+    for (Node& node : nodes) {
+      std::erase_if(known, [&](const Node& n) { return n.leftover && n.text == node.text; });
+      add_node(known, std::move(node));
+    }
+    locks_.changed();
+  }
+  board_.changed();
+  return spi::Grant{grant.id, extended.fence};
+}
+
+// The store may have locked cells for an extend that failed, and gives them back only with the whole lock. Which they
+// are it does not say, so all count that may be.
+void Gate::keep_leftover(Held& held, const spi::Plan& plan, Driver::Extended::Leftover leftover) noexcept {
+  if (leftover == Driver::Extended::Leftover::none) return;
+  try {
+    std::vector<Node> nodes = nodes_of(plan, cell_of());
+    if (leftover == Driver::Extended::Leftover::all_but_the_last) {
+      Place last{};
+      for (const Node& node : nodes) last = std::max(last, place(node.cell));
+      std::erase_if(nodes, [&](const Node& n) { return place(n.cell) == last; });
+    }
+    const CellOf cells = cell_of();
+    const std::lock_guard guard(locks_.mutex);
+    std::vector<Node>& known = held.nodes.read(cells);
+    for (Node& node : nodes) {
+      const bool has = std::any_of(known.begin(), known.end(), [&](const Node& n) {
+        return same_place(n.cell, node.cell) && covers(n.cell.mode, node.cell.mode);
+      });
+      if (has) continue;
+      node.leftover = true;
+      node.asked = false;
+      known.push_back(std::move(node));
+    }
+    locks_.changed();
+  } catch (...) {  // no memory: then nobody is told
+  }
+}
+
+spi::Grant Gate::give(const spi::Grant& grant, spi::OwnerId to) {
+  const std::shared_ptr<Held> held = locks_.find(grant.id);
+  if (held == nullptr || !held->hold->surely()) throw taken_away("handed over");
+  const spi::Grant given = queue_->give(held->local, to);
+  const std::uint64_t owner = owner_of(to);
+  driver_->give(*held->hold, owner);
+  locks_.give(*held, given, owner);
+  board_.changed();
+  return grant;
+}
+
+void Gate::release(const spi::Grant& grant) noexcept {
+  const std::shared_ptr<Held> held = locks_.take_out(grant.id);
+  if (held == nullptr) return;
+  const Clock::time_point end = Clock::now() + longest_release;
+  const bool confirmed = driver_->give_back(held->hold, end);
+  if (held->local.id != 0) queue_->release(held->local);
+  // If the store does not answer, the notice is left to the thread: there is no time for it here (B6).
+  confirmed ? board_.changed(end) : board_.wake();
+  leave(end);
+}
+
+// --- snapshot --------------------------------------------------------------------------------------------
+
+Snapshot Gate::snapshot() const {
+  const Use use(*this);
+  // First the notices, then the store's view: a lock that has ended in between is then not confirmed, and one that has
+  // begun is shown by its cell.
+  Look look = driver_->look(Clock::now() + longest_look);
+  std::erase_if(look.notices, [this](const Notice& notice) { return board_.is_own(notice); });
+
+  // What the local queue knows, with the fences of the store.
+  Snapshot result = queue_->snapshot();
+  driver_->describe(result);
+  struct Known {
+    std::uint64_t session, owner;
+    std::int64_t fence;
+  };
+  std::map<std::uint64_t, Known> held;  // by lock of the local queue
+  const auto all_held = locks_.all_held();
+  {
+    const std::lock_guard guard(locks_.mutex);
+    for (const auto& one : all_held) held.emplace(one->local.id, Known{one->hold->session(), one->owner, one->fence});
+  }
+  std::map<std::uint64_t, std::uint64_t> owners;  // the numbers that the local queue has, by lock
+  std::map<std::uint64_t, Snapshot::Party> parties;
+  for (Snapshot::Waiter& waiter : result.waiters) waiter.who.host = board_.host();
+  const bool intentions = capabilities().shared_inner;
+  std::erase_if(result.holders, [&](Snapshot::Holder& holder) {
+    owners.emplace(holder.lock, holder.who.owner);
+    const auto found = held.find(holder.lock);
+    if (found == held.end()) return true;  // in the local queue only: it waits at the store, or was just released
+    holder.fence = found->second.fence;
+    holder.who.host = board_.host();
+    holder.who.session = found->second.session;
+    parties.emplace(holder.lock, holder.who);
+    if (!intentions && (holder.mode == Mode::IS || holder.mode == Mode::IX)) holder.mode = Mode::S;
+    return false;
+  });
+
+  // Cells that a failed extend had reached are locked at the store, although nothing in the local queue says so.
+  const CellOf cells = cell_of();
+  for (const auto& one : all_held) {
+    const std::lock_guard guard(locks_.mutex);
+    const auto party = parties.find(one->local.id);
+    for (const Node& node : one->nodes.read(cells)) {
+      if (party == parties.end() || !node.leftover) continue;
+      result.holders.push_back({party->second, "left of an extend: " + node.text, node.cell.mode, false, one->local.id,
+                                one->fence, Clock::now() - one->since});
+    }
+  }
+
+  // Requests that wait for a session. Nobody is in their way but the locks that have one.
+  std::size_t for_session = 0;
+  for (const auto& pending : locks_.all_pending()) {
+    if (!pending->for_session) continue;
+    ++for_session;
+    Snapshot::Waiter waiter{.who = {.owner = pending->owner, .owner_name = pending->owner_name, .process = getpid()}};
+    waiter.who.host = board_.host();
+    if (const auto known = owners.find(pending->local.id); known != owners.end()) waiter.who.owner = known->second;
+    for (const Node& node : pending->nodes) {
+      if (!node.asked) continue;
+      waiter.wanted += (waiter.wanted.empty() ? "" : ", ") + node.text;
+      waiter.target = node.text;
+      waiter.mode = node.cell.mode;
+    }
+    waiter.age = Clock::now() - pending->since;
+    result.waiters.push_back(std::move(waiter));
+  }
+  if (for_session > 0) {
+    result.notes.push_back(std::to_string(for_session) + (for_session == 1 ? " request waits" : " requests wait") +
+                           " for a connection, not for a lock: all are in use. Open with a larger connections=");
+  }
+
+  Sources sources;
+  sources.own = board_.own(false);
+  sources.others = std::move(look.notices);
+  sources.view = std::move(look.view);
+  sources.notes = std::move(look.notes);
+  sources.rows = driver_->row_names();
+  sources.is_own = [this](std::uint64_t session) { return driver_->is_own(session); };
+  const auto know = [&](std::uint64_t owner, std::uint64_t lock) {
+    const auto found = owners.find(lock);
+    if (found != owners.end()) sources.numbers[board_.owner_of(owner)] = found->second;
+  };
+  for (const auto& [lock, known] : held) know(known.owner, lock);
+  for (const auto& pending : locks_.all_pending()) know(pending->owner, pending->local.id);
+  build_status(sources, result);
+  return result;
+}
+
+}  // namespace
+
+std::unique_ptr<spi::Backend> make_gate(std::unique_ptr<Driver> driver, const GateOptions& options) {
+  return std::make_unique<Gate>(std::move(driver), options);
+}
+
+}  // namespace hierlock::remote

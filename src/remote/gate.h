@@ -1,0 +1,26 @@
+// Gate: the spi::Backend of every remote store, and the only class that knows both the local queue and the store.
+//
+//   acquire ──> local queue (a memory: table) ──> driver ──> grant
+//
+// The threads of this process queue here first, on exact keys, first come first served. So of those that want the same
+// thing one asks the store, on one session, and the others wait here.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include <hierlock/options.h>
+#include <hierlock/spi/backend.h>
+
+#include "remote/driver.h"
+
+namespace hierlock::remote {
+
+struct GateOptions {
+  Owners owners = Owners::per_thread;
+  std::chrono::milliseconds publish_after{1000};  // what lasts longer is told to other processes (notice_board.h)
+};
+
+std::unique_ptr<spi::Backend> make_gate(std::unique_ptr<Driver> driver, const GateOptions& options);
+
+}  // namespace hierlock::remote

@@ -1,0 +1,192 @@
+#include "remote/heartbeat_thread.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+namespace hierlock::remote {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+constexpr nanoseconds heartbeat_after = seconds(3);
+constexpr milliseconds busy_interval{100}, idle_interval{500}, shortest_end{100};
+constexpr seconds idle_kept{60}, idle_answer{2};
+
+}  // namespace
+
+HeartbeatThread::HeartbeatThread(SessionPool& pool) : pool_(pool), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (wake_ < 0) throw Error(ErrorKind::exhausted, "no more file descriptors");
+}
+
+HeartbeatThread::~HeartbeatThread() {
+  end(Clock::now());
+  if (thread_.joinable()) thread_.join();
+  close(wake_);
+}
+
+void HeartbeatThread::start() {
+  const std::lock_guard guard(starting_);
+  if (thread_.joinable()) return;
+  try {
+    thread_ = std::jthread([this](const std::stop_token& end) { run(end); });
+    runs_ = true;
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::exhausted, std::string("no thread can be made to look after locks: ") + error.what());
+  }
+}
+
+void HeartbeatThread::end(Clock::time_point by) noexcept {
+  std::unique_lock guard(starting_);
+  if (!runs_) return;
+  thread_.request_stop();
+  wake();
+  const bool ended = ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; });
+  if (ended && thread_.joinable()) thread_.join();  // it has nothing more to do
+}
+
+void HeartbeatThread::wake() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+}
+
+void HeartbeatThread::add(const std::shared_ptr<SessionHold>& hold) {
+  const std::lock_guard guard(mutex_);
+  hold->place_ = holds_.insert(holds_.end(), hold);
+}
+
+void HeartbeatThread::remove(SessionHold& hold) noexcept {
+  std::list<std::shared_ptr<SessionHold>> removed;  // destroyed without the mutex
+  const std::lock_guard guard(mutex_);
+  removed.splice(removed.end(), holds_, hold.place_);
+}
+
+HeartbeatThread::Holds HeartbeatThread::all() const {
+  const std::lock_guard guard(mutex_);
+  return {holds_.begin(), holds_.end()};
+}
+
+void HeartbeatThread::lose_all_on(const std::string& server) {
+  for (const auto& hold : all()) {
+    if (hold->server == server) lose(*hold);
+  }
+}
+
+void HeartbeatThread::lose(SessionHold& hold) {
+  if (hold.released.load() || hold.gone()) return;
+  if (hold.declare_lost()) return;
+  const std::lock_guard guard(mutex_);
+  untold_.push_back(std::static_pointer_cast<SessionHold>(hold.shared_from_this()));
+}
+
+void HeartbeatThread::run(const std::stop_token& end) {
+  while (!end.stop_requested()) {
+    try {
+      Holds holds = all();
+      std::erase_if(holds, [](const auto& hold) { return hold->gone(); });
+      const std::string server = pool_.server();
+      for (const auto& hold : holds) {
+        if (hold->server != server) lose(*hold);  // the primary is another one now
+      }
+      listen(holds);
+      if (end.stop_requested()) break;
+      tend_idle();
+      Holds untold;
+      {
+        const std::lock_guard guard(mutex_);
+        untold.swap(untold_);
+        for (const auto& hold : untold) {
+          if (!hold->declare_lost()) untold_.push_back(hold);
+        }
+      }
+    } catch (...) {  // no memory: once more
+      std::this_thread::sleep_for(busy_interval);
+    }
+  }
+  for (Tended& tended : tended_) {
+    tended.idle.session.reset();
+    pool_.drop_idle();
+  }
+  tended_.clear();
+  const std::lock_guard guard(starting_);
+  runs_ = false;
+  ended_.notify_all();
+}
+
+// Waits until something happens, for a while at most.
+void HeartbeatThread::listen(const Holds& holds) {
+  std::vector<pollfd> fds{{wake_, POLLIN, 0}};
+  for (const auto& hold : holds) fds.push_back({hold->socket, POLLRDHUP, 0});
+  for (std::size_t i = 0; i < holds.size(); ++i) {
+    const std::unique_lock talking(holds[i]->talking, std::try_to_lock);
+    if (talking && holds[i]->beating) fds[i + 1].events |= POLLIN;
+  }
+  for (const Tended& tended : tended_) fds.push_back({tended.idle.session->socket(), POLLIN, 0});
+  poll(fds.data(), fds.size(), static_cast<int>((fds.size() > 1 ? busy_interval : idle_interval).count()));
+  std::uint64_t woken = 0;
+  if ((fds[0].revents & POLLIN) != 0) {
+    [[maybe_unused]] const ssize_t got = read(wake_, &woken, sizeof woken);
+  }
+  for (std::size_t i = 0; i < holds.size(); ++i) {
+    const short events = fds[i + 1].revents;
+    look_at(*holds[i], (events & POLLIN) != 0, (events & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0);
+  }
+}
+
+// An answer that has arrived is read before the lease is judged.
+void HeartbeatThread::look_at(SessionHold& hold, bool readable, bool hung_up) {
+  if (hold.released.load()) return;  // its socket may be another's by now
+  std::unique_lock talking(hold.talking, std::try_to_lock);
+  Session* const session = talking ? hold.held.get() : nullptr;
+  if (session != nullptr && hold.beating && (readable || hung_up || !hold.surely())) {
+    const Session::Beat beat = session->heartbeat();
+    if (beat != Session::Beat::none_yet) hold.beating = false;
+    if (beat == Session::Beat::alive) hold.confirmed = hold.beat_sent;
+    if (beat == Session::Beat::dead) hung_up = true;
+  }
+  if (hung_up || !hold.surely()) {
+    if (session != nullptr) session->give_up();
+    return lose(hold);
+  }
+  if (session == nullptr || hold.beating) return;  // it is being extended, or asked already
+  if (now_with_suspend() - hold.confirmed.load() < heartbeat_after.count()) return;
+  hold.beat_sent = now_with_suspend();
+  session->begin_heartbeat();
+  hold.beating = true;
+}
+
+// Sessions of nobody are kept for a while, and the store must not find them silent meanwhile.
+void HeartbeatThread::tend_idle() {
+  const Clock::time_point now = Clock::now();
+  std::erase_if(tended_, [&](Tended& tended) {
+    const Session::Beat beat = tended.idle.session->heartbeat();
+    if (beat == Session::Beat::none_yet && now - tended.asked < idle_answer) return false;
+    if (beat == Session::Beat::alive) {
+      tended.idle.spoken = tended.asked;
+      pool_.put_idle(std::move(tended.idle));
+    } else {
+      tended.idle.session->give_up();
+      tended.idle.session.reset();
+      pool_.drop_idle();
+    }
+    return true;
+  });
+  for (SessionPool::Idle& idle : pool_.take_quiet(std::chrono::duration_cast<Clock::duration>(heartbeat_after))) {
+    if (now - idle.used >= idle_kept) {
+      idle.session.reset();
+      pool_.drop_idle();
+      continue;
+    }
+    idle.session->begin_heartbeat();
+    tended_.push_back({std::move(idle), now});
+  }
+}
+
+}  // namespace hierlock::remote

@@ -1,0 +1,108 @@
+// HeartbeatThread: asks the sessions that hold locks for a sign of life, and tells holders whose lock is lost.
+//
+// Nothing that it does can take long: it computes nothing, it never waits for an answer, and it waits for no mutex that
+// another thread keeps while it talks to the store. So a lock on a healthy server is not lost because this thread is
+// late. What may take long (notices, deadlocks, fitness of the server) is done elsewhere.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "remote/hold.h"
+#include "remote/session_pool.h"
+
+namespace hierlock::remote {
+
+// A lock on a session of its own.
+class SessionHold final : public Hold {
+ public:
+  // `sent`: when the question was sent whose answer granted it. The store ends a session that is silent for longer than
+  // the lease. If there is no memory, the session stays where it was.
+  SessionHold(std::unique_ptr<Session>& from, std::uint64_t its_owner, std::int64_t sent,
+              std::chrono::nanoseconds its_lease)
+      : id(from->id()),
+        server(from->server()),
+        socket(from->socket()),
+        lease(its_lease),
+        owner(its_owner),
+        confirmed(sent),
+        held(std::move(from)) {}
+
+  std::uint64_t session() const noexcept override { return id; }
+  bool surely() const noexcept override {
+    return !gone() && !released.load() && now_with_suspend() < confirmed.load() + lease.count();
+  }
+
+  const std::uint64_t id;
+  const std::string server;
+  const int socket;
+  const std::chrono::nanoseconds lease;
+  std::atomic<std::uint64_t> owner;
+  std::atomic<std::int64_t> confirmed;  // when the last question was sent that the store answered
+  std::atomic<bool> released{false};    // by its holder: its loss is nobody's any more
+
+  // Guards what follows. An extend keeps it while it waits; the heartbeat thread only tries.
+  TimedMutex talking;
+  std::unique_ptr<Session> held;
+  bool beating = false;  // the answer to a heartbeat is still to come
+  std::int64_t beat_sent = 0;
+
+ private:
+  friend class HeartbeatThread;
+  std::list<std::shared_ptr<SessionHold>>::iterator place_{};  // guarded by the thread's mutex
+};
+
+class HeartbeatThread {
+ public:
+  explicit HeartbeatThread(SessionPool& pool);
+  ~HeartbeatThread();
+  HeartbeatThread(const HeartbeatThread&) = delete;
+  HeartbeatThread& operator=(const HeartbeatThread&) = delete;
+
+  void start();  // on first use; again is harmless. Throws Error
+  // For good. Returns when it has ended, or soon after `by`. Again is harmless.
+  void end(Clock::time_point by) noexcept;
+  void wake() noexcept;
+
+  void add(const std::shared_ptr<SessionHold>& hold);
+  void remove(SessionHold& hold) noexcept;
+  // Declares every lock lost that is on this server.
+  void lose_all_on(const std::string& server);
+
+ private:
+  using Holds = std::vector<std::shared_ptr<SessionHold>>;
+  void run(const std::stop_token& end);
+  Holds all() const;
+  void listen(const Holds& holds);
+  void look_at(SessionHold& hold, bool readable, bool hung_up);
+  void tend_idle();
+  void lose(SessionHold& hold);
+
+  SessionPool& pool_;
+  const int wake_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::list<std::shared_ptr<SessionHold>> holds_;
+
+  Holds untold_;  // lost, and no thread could be made to tell their holders
+
+  struct Tended {
+    SessionPool::Idle idle;
+    Clock::time_point asked;
+  };
+  std::vector<Tended> tended_;  // the thread's own
+
+  std::mutex starting_;  // guards what follows
+  std::condition_variable ended_;
+  bool runs_ = false;
+  std::jthread thread_;
+};
+
+}  // namespace hierlock::remote

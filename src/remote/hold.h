@@ -1,0 +1,72 @@
+// Hold: what a driver keeps for one lock that is held, and how its loss is told.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+
+namespace hierlock::remote {
+
+// Nanoseconds on a clock that runs while the machine is suspended: leases run on then, too.
+inline std::int64_t now_with_suspend() noexcept {
+  timespec time{};
+  clock_gettime(CLOCK_BOOTTIME, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+// Any thread may call anything here.
+class Hold : public std::enable_shared_from_this<Hold> {
+ public:
+  Hold() = default;
+  virtual ~Hold() = default;
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+  // The number by which the store's own view, and other processes, know it.
+  virtual std::uint64_t session() const noexcept = 0;
+  // True while the lock is certainly held. No I/O.
+  virtual bool surely() const noexcept = 0;
+
+  bool gone() const noexcept { return gone_.load(); }
+
+  // The store took the lock away. False: somebody listens, and no thread could be made to tell them: call it again.
+  bool declare_lost() {
+    gone_ = true;
+    std::stop_source lost{std::nostopstate};
+    {
+      const std::lock_guard guard(mutex_);
+      lost = lost_;
+    }
+    if (!lost.stop_possible() || lost.stop_requested()) return true;  // nobody listens, or all were told
+    // The callbacks are the application's. They may release the lock, or take long. So they get a thread of their own,
+    // and the caller goes on looking after the other locks.
+    try {
+      std::thread([lost]() mutable { lost.request_stop(); }).detach();
+    } catch (const std::exception&) {
+      return false;
+    }
+    return true;
+  }
+  std::stop_token lost() {
+    std::stop_source source{std::nostopstate};
+    {
+      const std::lock_guard guard(mutex_);
+      if (!lost_.stop_possible()) lost_ = std::stop_source();
+      source = lost_;
+    }
+    if (!surely()) source.request_stop();
+    return source.get_token();
+  }
+
+ private:
+  std::atomic<bool> gone_{false};
+  std::mutex mutex_;  // guards what follows
+  std::stop_source lost_{std::nostopstate};
+};
+
+}  // namespace hierlock::remote

@@ -1,0 +1,159 @@
+// LockWait: what a request does while the store makes it wait: keeps its deadline, notices a cancellation, tells the
+// user, and lets itself be chosen as the victim of a deadlock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include <hierlock/spi/backend.h>
+
+#include "remote/notice.h"
+#include "timed/wait_limit.h"
+
+namespace hierlock::remote {
+
+using timed::Clock;
+using timed::Deadline;
+using timed::SharedDeadline;
+using timed::WaitLimit;
+
+// Passes on to the caller's observer, and remembers when to tell it next: the same request waits in the local queue
+// first and at the store then.
+class Teller final : public spi::WaitObserver {
+ public:
+  explicit Teller(spi::WaitObserver* to) : to_(to) {}
+  std::chrono::nanoseconds waits(const spi::Waiting& waiting) noexcept override {
+    if (to_ == nullptr) return std::chrono::hours(24);
+    const Clock::time_point now = Clock::now();
+    if (due_ && now < *due_) return *due_ - now;
+    const std::chrono::nanoseconds pause = to_->waits(waiting);
+    due_ = Clock::now() + pause;
+    return pause;
+  }
+  bool anybody() const noexcept { return to_ != nullptr; }
+  std::optional<Clock::time_point> due() const noexcept { return due_; }
+
+ private:
+  spi::WaitObserver* const to_;
+  std::optional<Clock::time_point> due_;
+};
+
+// A request that the store has not answered for a while, or that waits in the local queue while its owner holds
+// something.
+struct Pending {
+  spi::Grant local;                      // in the local queue; none while it waits there
+  std::uint64_t owner = 0, session = 0;  // the latter as notice.h says
+  std::string owner_name;
+  std::uint64_t queue_owner = 0;  // while it waits in the local queue: its owner's number there
+  std::vector<Node> nodes;
+  bool for_session = false;  // it waits for a session; it is shown, and not published: its owner holds nothing
+  const Clock::time_point since = Clock::now();
+
+  // A request at the store is woken by a descriptor, one in the local queue by a stop. The descriptor is a copy: the
+  // thread that chooses a victim may be late, and the number of a closed descriptor soon names another file.
+  explicit Pending(int wake);
+  explicit Pending(std::stop_source stop) : stop_(std::move(stop)) {}
+  ~Pending();
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+
+  void choose_as_victim(std::string cycle);
+  bool victim() const noexcept { return victim_.load(); }
+  const std::string& cycle() const noexcept { return cycle_; }  // of a victim
+
+  // The DeadlockFinder's caller alone uses it: a cycle that this wait was seen in.
+  struct Suspicion {
+    std::string key;  // empty: nothing is suspected
+    Clock::time_point since{};
+    int looks = 0;
+  } suspicion;
+
+ private:
+  const int wake_ = -1;
+  std::stop_source stop_{std::nostopstate};
+  std::string cycle_;  // set before victim_
+  std::atomic<bool> victim_{false};
+};
+
+// How a driver ends the statement that waits.
+class Interrupter {
+ public:
+  virtual ~Interrupter() = default;
+  // False: it could not be ended for certain. The session must be closed then.
+  virtual bool interrupt(Deadline& limit) = 0;
+};
+
+// What the Gate does for a request that waits at the store.
+class WaitHost {
+ public:
+  virtual ~WaitHost() = default;
+  // The answer takes longer than usual: from now on the request may be chosen as a victim. `wake` becomes readable
+  // then.
+  virtual Pending* begins_to_wait(std::uint64_t session, int wake) = 0;
+  virtual void wait_is_over(Pending* pending) noexcept = 0;
+  // For people: the owner, and who is in its way. The latter may ask the store.
+  virtual std::string owner_name() const = 0;
+  virtual std::string blocked_by(std::uint64_t session) const = 0;
+};
+
+// What a driver is asked for: these cells, for this owner, in this time.
+struct Ask {
+  const spi::Plan& plan;
+  const spi::Request& request;  // deadline, cancel, no_wait
+  std::uint64_t owner = 0;      // one number for each owner of this Locker
+  Teller& teller;
+  WaitHost& host;
+};
+
+class LockWait final : public WaitLimit {
+ public:
+  enum class Victim : std::uint8_t { never, may_be };
+  // A request with no_wait waits for the store's answer for `longest_try`: the store refuses a taken cell at once, but
+  // the request may need more than a cell.
+  LockWait(const Ask& ask, std::uint64_t session, Interrupter& interrupter, Clock::duration longest_try, Victim victim);
+  ~LockWait() override;
+  LockWait(const LockWait&) = delete;
+  LockWait& operator=(const LockWait&) = delete;
+
+  std::optional<Clock::duration> next() override;
+  int wake() const override { return ended() ? -1 : wake_; }
+
+  // The deadline has passed, the request was cancelled, or it is a victim: whatever the store still answers comes too
+  // late. The statement was interrupted by then, so that the interruption cannot hit a later statement.
+  bool ended() const noexcept { return end_by_.has_value(); }
+  bool victim() const noexcept { return pending_ != nullptr && pending_->victim(); }
+  bool cancelled() const noexcept { return ask_.request.cancel != nullptr && ask_.request.cancel->stop_requested(); }
+  const std::string& cycle() const noexcept { return pending_->cycle(); }  // of a victim
+
+ private:
+  struct Wake {
+    int descriptor;
+    void operator()() const noexcept;
+  };
+  class Waiting;
+  void open_wake();
+  void tell(Clock::time_point now);
+
+  const Ask& ask_;
+  const std::uint64_t session_;
+  Interrupter& interrupter_;
+  const std::optional<Clock::time_point> deadline_;
+  Pending* pending_ = nullptr;
+  Clock::time_point silence_, tell_at_;
+  bool silent_;
+  int told_ = 0;
+  std::optional<Clock::time_point> end_by_;
+  Clock::time_point interrupt_at_;
+  int wake_ = -1;
+  std::optional<std::stop_callback<Wake>> on_cancel_;
+};
+
+// The errors of a request whose LockWait has ended, for every driver in the same words.
+Error deadlock_error(const std::string& cycle, bool whole_lock_released);
+Error cancelled_error(const std::string& doing, const spi::Plan& plan);
+
+}  // namespace hierlock::remote

@@ -1,0 +1,63 @@
+#include "remote/notice.h"
+
+#include <utility>
+
+namespace hierlock::remote {
+
+std::vector<Node> nodes_of(const spi::Plan& plan, const CellOf& cell_of) {
+  std::vector<Node> nodes;
+  for (const spi::Step& step : plan.steps()) {
+    nodes.push_back({cell_of(step.level, step.key, step.mode), step.asked, spi::describe_key(step.space, step.key)});
+  }
+  return nodes;
+}
+
+void HeldNodes::keep(const spi::Plan& plan) {
+  std::size_t size = 0;
+  for (const spi::Step& step : plan.steps()) size += step.key.size();
+  keys_.reserve(size);
+  kept_.reserve(plan.steps().size());
+  for (const spi::Step& step : plan.steps()) {
+    keys_ += step.key;
+    kept_.push_back({keys_.size(), step.level, step.space, step.mode, step.asked});
+  }
+}
+
+std::vector<Node>& HeldNodes::read(const CellOf& cell_of) {
+  std::size_t begin = 0;
+  for (const Kept& kept : std::exchange(kept_, {})) {
+    const std::string_view key = std::string_view(keys_).substr(begin, kept.end - begin);
+    begin = kept.end;
+    nodes_.push_back({cell_of(kept.level, key, kept.mode), kept.asked, spi::describe_key(kept.space, key)});
+  }
+  return nodes_;
+}
+
+const Node* conflict(const Notice& waiter, const Notice& other) noexcept {
+  for (const Node& wanted : waiter.nodes) {
+    for (const Node& held : other.nodes) {
+      if (conflict(wanted.cell, held.cell)) return &wanted;
+    }
+  }
+  return nullptr;
+}
+
+bool stands_before(const Notice& other, const Notice& waiter) noexcept {
+  if (!waiter.queued()) return !other.queued() && other.age > waiter.age;
+  return !other.queued() || (other.same_process(waiter) && other.age > waiter.age);
+}
+
+std::vector<const Notice*> in_the_way(const Notice& waiter, const std::vector<Notice>& all) {
+  std::vector<const Notice*> holders, waiters;
+  for (const Notice& other : all) {
+    if (conflict(waiter, other) == nullptr) continue;
+    if (!other.waits) {
+      if (!other.same_session(waiter)) holders.push_back(&other);
+    } else if (other.owner != waiter.owner && stands_before(other, waiter)) {
+      waiters.push_back(&other);
+    }
+  }
+  return holders.empty() ? waiters : holders;
+}
+
+}  // namespace hierlock::remote

@@ -1,0 +1,90 @@
+// Notice: what a process tells the others that use the same store about one of its locks or waits.
+//
+// A lock or a wait that lasts is written down where all processes can read it (NoticeStore). `status` shows from it who
+// is behind a session. The DeadlockFinder finds cycles in it that no server can see, because their members hold and
+// wait on different sessions (B11). A granted acquire does not pay for any of this.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <hierlock/spi/plan.h>
+
+#include "remote/cell.h"
+
+namespace hierlock::remote {
+
+struct Node {
+  Cell cell;
+  bool asked = false;
+  std::string text;  // `u1/a1`; empty: only the cell is known
+  // A failed extend had reached this cell, perhaps. The store gives it back only with the rest of the lock.
+  bool leftover = false;
+};
+
+// A request that waits in the queue of its own process has no session yet. Its notice has a number that no store gives
+// out: that of the lock it extends with `in_queue`, or any number with `in_queue` and `without_session`.
+inline constexpr std::uint64_t in_queue = std::uint64_t{1} << 62, without_session = std::uint64_t{1} << 61;
+
+struct Notice {
+  std::uint64_t session = 0;  // the store's number. While it is extended, a session both holds and waits
+  std::string owner;          // the same for all that one owner holds and waits for; unique in the store
+  std::string owner_name, host, program, note;
+  std::int64_t process = 0, fence = 0;
+  std::chrono::microseconds age{};
+  bool waits = false;  // it waits for all of the nodes; otherwise it holds them
+  std::vector<Node> nodes;
+  // Of a wait in the queue of its process: the sessions that ask the store and that it stands behind there, directly or
+  // through others. The process knows its own queue exactly.
+  std::vector<std::uint64_t> behind{};
+
+  std::uint64_t id() const noexcept { return session * 2 + (waits ? 1 : 0); }  // unique in the store
+  bool queued() const noexcept { return (session & in_queue) != 0; }
+  bool same_session(const Notice& other) const noexcept { return ((session ^ other.session) & ~in_queue) == 0; }
+  // Both are of one Locker.
+  bool same_process(const Notice& other) const noexcept {
+    return std::string_view(owner).substr(0, owner.rfind(':')) ==
+           std::string_view(other.owner).substr(0, other.owner.rfind(':'));
+  }
+};
+
+// Which cell a node of a plan becomes.
+using CellOf = std::function<Cell(std::uint8_t level, std::string_view key, Mode mode)>;
+
+std::vector<Node> nodes_of(const spi::Plan& plan, const CellOf& cell_of);
+
+// The nodes of a lock that is held. Their names are made when somebody first reads them, which is rare: every acquire
+// has nodes, and making their names takes longer than anything else it does in this process.
+class HeldNodes {
+ public:
+  void keep(const spi::Plan& plan);
+  std::vector<Node>& read(const CellOf& cell_of);
+
+ private:
+  struct Kept {
+    std::size_t end = 0;  // of its key, which begins where the one before it ends
+    std::uint8_t level = 0;
+    Space space = Space::path;
+    Mode mode = Mode::X;
+    bool asked = false;
+  };
+  std::string keys_;
+  std::vector<Kept> kept_;
+  std::vector<Node> nodes_;
+};
+
+// The first node of `waiter` that conflicts with one of `other`, or none.
+const Node* conflict(const Notice& waiter, const Notice& other) noexcept;
+
+// The notices in the way of one that waits, as a guess for people: every holder that conflicts with it, its own owner
+// on another session included. If there is none: the conflicting waiters before it. Those are the earlier ones and, for
+// a wait in the queue of its process, all that wait at the store already.
+std::vector<const Notice*> in_the_way(const Notice& waiter, const std::vector<Notice>& all);
+// True when `other`, which waits too, stands before `waiter` in a queue that both are in.
+bool stands_before(const Notice& other, const Notice& waiter) noexcept;
+
+}  // namespace hierlock::remote

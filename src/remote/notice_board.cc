@@ -1,0 +1,460 @@
+#include "remote/notice_board.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "remote/components.h"
+
+namespace hierlock::remote {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds look_interval{100}, idle_interval{500}, shortest_end{100};
+constexpr seconds say_alive_interval{3}, remove_old_interval{60};
+constexpr seconds pause_after_failure{3}, longest_publish{2};
+// Publishing may not hold up a lock that was granted, or is released, for long.
+constexpr milliseconds longest_publish_at_once{200};
+// If the store does not show who waits for whom, a cycle is certain only after it has lasted for so long, and was seen
+// so often.
+constexpr seconds may_be_cycle_for{3};
+constexpr int may_be_cycle_looks = 4;
+constexpr milliseconds ask_store_interval{750};
+
+// The name of this Locker, unique anywhere.
+std::string process_name() {
+  static std::atomic<unsigned> lockers{0};
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return host_name().substr(0, 100) + ":" + std::to_string(getpid()) + ":" + std::to_string(now.tv_sec) + "." +
+         std::to_string(now.tv_nsec) + "." + std::to_string(lockers.fetch_add(1)) + ":";
+}
+
+bool queued(const Pending& pending) { return (pending.session & in_queue) != 0; }
+
+}  // namespace
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+NoticeBoard::NoticeBoard(Driver& driver, Locks& locks, embedded::Queue& queue, milliseconds publish_after)
+    : driver_(driver),
+      locks_(locks),
+      queue_(queue),
+      publish_after_(publish_after),
+      process_(process_name()),
+      host_(host_name()) {}
+
+NoticeBoard::~NoticeBoard() {
+  end(Clock::now());
+  if (thread_.joinable()) thread_.join();
+}
+
+// --- the thread ------------------------------------------------------------------------------------------
+
+void NoticeBoard::start() {
+  const std::lock_guard guard(mutex_);
+  if (thread_.joinable()) return;
+  try {
+    thread_ = std::jthread([this](const std::stop_token& end) { run(end); });
+    runs_ = true;
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::exhausted, std::string("no thread can be made to publish notices: ") + error.what());
+  }
+}
+
+void NoticeBoard::wake() noexcept {
+  {
+    const std::lock_guard guard(mutex_);
+    wake_ = true;
+  }
+  woken_.notify_one();
+}
+
+void NoticeBoard::end(Clock::time_point by) noexcept {
+  std::unique_lock guard(mutex_);
+  if (!runs_) return;
+  ending_.set(std::min(ending_.get(), by));
+  thread_.request_stop();
+  wake_ = true;
+  woken_.notify_one();
+  const bool ended = ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; });
+  if (ended && thread_.joinable()) thread_.join();  // it has nothing more to do
+}
+
+void NoticeBoard::rest() {
+  const bool busy = anything_written_.load() || !locks_.empty() || !locks_.all_pending().empty();
+  std::unique_lock guard(mutex_);
+  woken_.wait_for(guard, busy ? look_interval : idle_interval, [this] { return wake_; });
+  wake_ = false;
+}
+
+void NoticeBoard::run(const std::stop_token& end) {
+  Clock::time_point again{};
+  while (!end.stop_requested()) {
+    rest();
+    if (end.stop_requested()) break;
+    if (Clock::now() < again) continue;
+    try {
+      failed_ = false;
+      publish(Clock::now() + longest_publish);
+      if (!failed_ && !end.stop_requested()) remove_old();
+      if (!failed_ && !end.stop_requested()) find_deadlocks();
+      if (!failed_ && !end.stop_requested()) {
+        Deadline limit = soon();
+        driver_.housekeep(limit);
+      }
+      if (failed_.exchange(false)) again = Clock::now() + pause_after_failure;
+    } catch (...) {  // no memory: once more
+    }
+  }
+  {
+    const std::lock_guard guard(publishing_);
+    std::vector<std::uint64_t> ids;
+    for (const auto& [id, what] : written_) ids.push_back(id);
+    Deadline limit = soon();
+    if (!ids.empty()) driver_.notices().remove(ids, limit);
+  }
+  const std::lock_guard guard(mutex_);
+  runs_ = false;
+  ended_.notify_all();
+}
+
+// --- what this Locker has --------------------------------------------------------------------------------
+
+// By wait in the local queue: the sessions of the requests at the store that it stands behind, directly or through
+// others. `owners`: by lock of the local queue, its owner's number there. One pass over the queue: a waiter leads to
+// the holders of its node and to the waiters before it, each of which leads to the next (a chain, so that there is one
+// edge each).
+std::vector<std::vector<std::uint64_t>> NoticeBoard::behind(
+    const std::vector<std::shared_ptr<Pending>>& waits, const std::vector<std::shared_ptr<Pending>>& at_store,
+    const std::map<std::uint64_t, std::uint64_t>& owners) const {
+  const embedded::Queue::Waits queue = queue_.waits();
+  std::vector<std::vector<Vertex>> edges;
+  std::unordered_map<std::uint64_t, Vertex> vertices;  // by owner
+  const auto new_vertex = [&] {
+    edges.emplace_back();
+    return static_cast<Vertex>(edges.size() - 1);
+  };
+  const auto vertex_of = [&](std::uint64_t owner) {
+    const auto [found, is_new] = vertices.try_emplace(owner);
+    if (is_new) found->second = new_vertex();
+    return found->second;
+  };
+  std::unordered_map<std::uint32_t, std::vector<const embedded::Queue::Waits::Hold*>> holders;
+  for (const auto& hold : queue.holds) holders[hold.node].push_back(&hold);
+  for (std::size_t i = 0; i < queue.waits.size();) {
+    const std::uint32_t node = queue.waits[i].node;
+    std::array<Vertex, all_modes.size()> chain{};  // by mode: what a waiter in it stands behind
+    for (const Mode mode : all_modes) {
+      const Vertex first = new_vertex();
+      chain[static_cast<std::size_t>(mode)] = first;
+      for (const auto* hold : holders[node]) {
+        if (compatible(hold->mode, mode)) continue;
+        const Vertex holder = vertex_of(hold->owner);  // may move the edges
+        edges[first].push_back(holder);
+      }
+    }
+    for (; i < queue.waits.size() && queue.waits[i].node == node; ++i) {
+      const auto& wait = queue.waits[i];
+      const Vertex waiter = vertex_of(wait.owner);
+      edges[waiter].push_back(chain[static_cast<std::size_t>(wait.mode)]);
+      for (const Mode mode : all_modes) {
+        if (compatible(wait.mode, mode)) continue;
+        Vertex& before = chain[static_cast<std::size_t>(mode)];
+        const Vertex next = new_vertex();
+        edges[next] = {before, waiter};
+        before = next;
+      }
+    }
+  }
+  const std::vector<Vertex> component = components(edges);
+
+  // What each component reaches, as bits: those with lower numbers first.
+  const std::size_t words = at_store.size() / 64 + 1;
+  const Vertex count = component.empty() ? 0 : *std::max_element(component.begin(), component.end()) + 1;
+  std::vector<std::uint64_t> reached(words * count);
+  std::vector<std::vector<Vertex>> members(count);
+  for (Vertex v = 0; v < component.size(); ++v) members[component[v]].push_back(v);
+  const auto owner_at_store = [&](const Pending& pending) {
+    const auto found = owners.find(pending.local.id);
+    return found == owners.end() ? 0 : found->second;
+  };
+  for (std::size_t i = 0; i < at_store.size(); ++i) {
+    const auto found = vertices.find(owner_at_store(*at_store[i]));
+    if (found != vertices.end()) reached[component[found->second] * words + i / 64] |= std::uint64_t{1} << i % 64;
+  }
+  for (Vertex c = 0; c < count; ++c) {
+    for (const Vertex v : members[c]) {
+      for (const Vertex next : edges[v]) {
+        for (std::size_t w = 0; w < words && component[next] != c; ++w) {
+          reached[c * words + w] |= reached[component[next] * words + w];
+        }
+      }
+    }
+  }
+
+  std::vector<std::vector<std::uint64_t>> result(waits.size());
+  for (std::size_t i = 0; i < waits.size(); ++i) {
+    const auto found = vertices.find(waits[i]->queue_owner);
+    if (found == vertices.end()) continue;
+    for (std::size_t k = 0; k < at_store.size(); ++k) {
+      const bool reaches = (reached[component[found->second] * words + k / 64] >> k % 64 & 1) != 0;
+      if (reaches && owner_at_store(*at_store[k]) != waits[i]->queue_owner) result[i].push_back(at_store[k]->session);
+    }
+    std::sort(result[i].begin(), result[i].end());
+  }
+  return result;
+}
+
+std::vector<Notice> NoticeBoard::own(bool with_queue) const {
+  std::vector<std::shared_ptr<Pending>> at_store = locks_.all_pending(), in_the_queue;
+  std::erase_if(at_store, [](const auto& p) { return p->for_session; });
+  const auto first_queued = std::partition(at_store.begin(), at_store.end(), [](const auto& p) { return !queued(*p); });
+  in_the_queue.assign(first_queued, at_store.end());
+  at_store.erase(first_queued, at_store.end());
+
+  const Snapshot local = queue_.holders();
+  std::map<std::uint64_t, const Snapshot::Party*> parties;  // by lock of the local queue
+  std::map<std::uint64_t, std::uint64_t> owners;
+  for (const Snapshot::Holder& holder : local.holders) {
+    parties.emplace(holder.lock, &holder.who);
+    owners.emplace(holder.lock, holder.who.owner);
+  }
+  std::vector<Notice> notices;
+  const auto add = [&](std::uint64_t session, std::uint64_t owner, const spi::Grant& grant, std::vector<Node> nodes,
+                       Clock::time_point since) -> Notice& {
+    const auto party = parties.find(grant.id);
+    Notice& notice = notices.emplace_back();
+    notice.session = session;
+    notice.owner = owner_of(owner);
+    notice.host = host_;
+    notice.process = getpid();
+    if (party != parties.end()) {
+      notice.owner_name = party->second->owner_name;
+      notice.program = party->second->program;
+      notice.note = party->second->note;
+      notice.process = party->second->process;
+    }
+    notice.age = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - since);
+    notice.nodes = std::move(nodes);
+    return notice;
+  };
+  const CellOf cell_of = [this](auto level, auto key, auto mode) { return driver_.cell_of(level, key, mode); };
+  for (const auto& held : locks_.all_held()) {
+    if (held->hold->gone()) continue;
+    const std::lock_guard guard(locks_.mutex);
+    add(held->hold->session(), held->owner, held->local, held->nodes.read(cell_of), held->since).fence = held->fence;
+  }
+  const auto add_wait = [&](const Pending& p) -> Notice& {
+    Notice& notice = add(p.session, p.owner, p.local, p.nodes, p.since);
+    if (notice.owner_name.empty()) notice.owner_name = p.owner_name;
+    notice.waits = true;
+    return notice;
+  };
+  for (const auto& pending : at_store) add_wait(*pending);
+  if (!with_queue || in_the_queue.empty()) return notices;
+  std::vector<std::vector<std::uint64_t>> sessions = behind(in_the_queue, at_store, owners);
+  for (std::size_t i = 0; i < in_the_queue.size(); ++i) add_wait(*in_the_queue[i]).behind = std::move(sessions[i]);
+  return notices;
+}
+
+// --- publishing ------------------------------------------------------------------------------------------
+
+void NoticeBoard::changed(std::optional<Clock::time_point> end) noexcept {
+  if (publish_after_ != publish_after_.zero()) return;
+  const Clock::time_point now = Clock::now(), usual = now + longest_publish_at_once;
+  if (now < at_once_again_.load()) return wake();
+  try {
+    publish(end ? std::min(*end, usual) : usual);
+  } catch (...) {  // no memory
+    wake();
+  }
+  if (Clock::now() < usual) return;
+  // A request that gives up leaves a session behind that waits at the store. So not every request tries again; the
+  // thread does, which has more time.
+  at_once_again_ = Clock::now() + pause_after_failure;
+  wake();
+}
+
+void NoticeBoard::publish(Clock::time_point end) {
+  std::unique_lock guard(publishing_, std::defer_lock);
+  if (!guard.try_lock_until(end)) return wake();
+  const Clock::time_point now = Clock::now();
+  const std::uint64_t version = locks_.version();
+  const bool alive_due = !written_.empty() && now - said_alive_ >= say_alive_interval;
+  const bool unchanged = all_published_ && version == published_version_;
+  if (unchanged && !alive_due) return;
+  if (written_.empty()) {
+    const auto old = [&](const auto& one) { return now - one->since >= publish_after_; };
+    const auto held = locks_.all_held();
+    const auto pending = locks_.all_pending();
+    if (std::none_of(held.begin(), held.end(), old) && std::none_of(pending.begin(), pending.end(), old)) return;
+  }
+  Deadline limit(end, &ending_);
+  if (!unchanged) {
+    std::vector<Notice> notices = own(true);
+    const std::size_t count = notices.size();
+    const auto lasts = [&](const Notice& notice) { return notice.age >= publish_after_; };
+    std::set<std::string> waiting;
+    for (const Notice& notice : notices) {
+      if (notice.waits && lasts(notice)) waiting.insert(notice.owner);
+    }
+    std::erase_if(notices, [&](const Notice& notice) { return !lasts(notice) && !waiting.contains(notice.owner); });
+    all_published_ = notices.size() == count;
+
+    std::unordered_map<std::uint64_t, std::string> now_true;
+    std::vector<Notice> news;
+    for (Notice& notice : notices) {
+      // The same session may be another lock's by now, or hold more.
+      std::string what = (notice.waits ? "waits " : "holds ") + std::to_string(notice.fence) + " " + notice.owner +
+                         " " + std::to_string(notice.nodes.size());
+      for (const std::uint64_t session : notice.behind) what += " " + std::to_string(session);
+      const auto known = written_.find(notice.id());
+      const bool is_news = known == written_.end() || known->second != what;
+      const std::uint64_t id = notice.id();
+      if (is_news) news.push_back(std::move(notice));
+      now_true.emplace(id, std::move(what));
+    }
+    std::vector<std::uint64_t> over;
+    for (const auto& [id, what] : written_) {
+      if (!now_true.contains(id)) over.push_back(id);
+    }
+    // One that may have been written, or not, counts as written: it is removed some time.
+    NoticeStore::Published done;
+    if (!news.empty()) done = driver_.notices().publish(news, limit);
+    for (std::size_t i = 0; i < news.size(); ++i) {
+      written_[news[i].id()] = done.written[i] ? now_true.at(news[i].id()) : std::string();
+    }
+    const bool removed = over.empty() || driver_.notices().remove(over, limit);
+    if (removed) {
+      for (const std::uint64_t id : over) written_.erase(id);
+    }
+    const bool all_written = std::find(done.written.begin(), done.written.end(), false) == done.written.end();
+    all_published_ = all_published_ && all_written && removed;
+    published_version_ = version;
+    if (done.failed || !removed) failed_ = true;
+  }
+  std::vector<std::uint64_t> ids;
+  for (const auto& [id, what] : written_) {
+    if (!what.empty()) ids.push_back(id);
+  }
+  if (alive_due && !ids.empty() && !failed_) say_alive(ids, limit);
+  anything_written_ = !written_.empty();
+}
+
+void NoticeBoard::say_alive(const std::vector<std::uint64_t>& ids, Deadline& limit) {
+  const std::optional<std::size_t> there = driver_.notices().keep_alive(ids, limit);
+  if (!there) {
+    failed_ = true;
+    return;
+  }
+  said_alive_ = Clock::now();
+  if (*there == ids.size()) return;
+  for (auto& [id, what] : written_) what.clear();  // somebody has emptied the board: all of it again
+  all_published_ = false;
+}
+
+// The notices of processes that were killed.
+void NoticeBoard::remove_old() {
+  if (!anything_written_.load() || Clock::now() - removed_old_ < remove_old_interval) return;
+  removed_old_ = Clock::now();
+  Deadline limit = soon();
+  driver_.notices().remove_old(limit);
+}
+
+std::string NoticeBoard::in_the_way_of(std::uint64_t session, Clock::time_point end) {
+  Deadline limit(end);
+  std::vector<Notice> all = driver_.notices().read(limit).value_or(std::vector<Notice>{});
+  std::erase_if(all, [this](const Notice& notice) { return is_own(notice); });
+  for (Notice& mine : own(false)) all.push_back(std::move(mine));
+  const auto waiter = std::find_if(all.begin(), all.end(), [&](const Notice& notice) {
+    return notice.waits && notice.session == session && is_own(notice);
+  });
+  if (waiter == all.end()) return {};
+  std::string words;
+  for (const Notice* other : in_the_way(*waiter, all)) {
+    words += (words.empty() ? "" : ", ") + other->owner_name + " of process " + std::to_string(other->process) +
+             " on " + other->host + (other->note.empty() ? "" : " (" + other->note + ")") + ", at " +
+             conflict(*waiter, *other)->text;
+  }
+  return words;
+}
+
+// --- deadlocks -------------------------------------------------------------------------------------------
+
+// A cycle counts only if it is seen twice. The first sighting may be a stale notice: the process that has to remove it
+// may be stopped. So the store is asked, too. All members see the same notices, so all choose the same victim.
+// Therefore our own notices are judged as they are published, with the age that they have there.
+void NoticeBoard::find_deadlocks() {
+  const Clock::time_point now = Clock::now();
+  if (now - looked_ < publish_after_ / 4) return;
+  std::vector<std::shared_ptr<Pending>> waiting = locks_.all_pending();
+  std::erase_if(waiting, [&](const auto& p) {
+    return now - p->since < publish_after_ || p->victim() || !locks_.any_of(p->owner);  // only a holder is a victim
+  });
+  if (waiting.empty()) return;
+  looked_ = now;
+  std::vector<Notice> mine = own(true);
+  Deadline limit = soon();
+  std::optional<std::vector<Notice>> read = driver_.notices().read(limit);
+  if (!read) {
+    failed_ = true;
+    return;
+  }
+  std::vector<Notice>& all = *read;
+  using Key = std::pair<std::uint64_t, std::string>;
+  std::set<Key> true_now, published;
+  for (const Notice& notice : mine) true_now.emplace(notice.id(), notice.owner);
+  std::erase_if(all, [&](const Notice& n) { return is_own(n) && !true_now.contains({n.id(), n.owner}); });
+  for (const Notice& notice : all) published.emplace(notice.id(), notice.owner);
+  for (Notice& notice : mine) {
+    if (!published.contains({notice.id(), notice.owner})) all.push_back(std::move(notice));
+  }
+  std::map<std::uint64_t, const Notice*> own_waits;  // by session
+  for (const Notice& notice : all) {
+    if (notice.waits && is_own(notice)) own_waits.emplace(notice.session, &notice);
+  }
+
+  DeadlockFinder finder(all);
+  std::optional<View> view;
+  std::optional<DeadlockFinder> with_view;
+  bool suspects = false;
+  for (const auto& pending : waiting) {
+    const auto found = own_waits.find(pending->session);
+    std::optional<Cycle> cycle = found == own_waits.end() ? std::nullopt : finder.find(*found->second);
+    if (cycle && !view && (cycle->surely || now >= ask_store_again_)) {
+      view = driver_.waits(limit);
+      if (view) with_view.emplace(all, &*view);
+    }
+    if (cycle) cycle = with_view ? with_view->find(*found->second) : std::nullopt;
+    if (!cycle || cycle->victim != found->second) {
+      pending->suspicion = {};
+      continue;
+    }
+    suspects = true;
+    judge(*pending, *cycle, now);
+  }
+  if (view && !suspects) ask_store_again_ = now + ask_store_interval;  // it is not asked for nothing all the time
+}
+
+void NoticeBoard::judge(Pending& pending, const Cycle& cycle, Clock::time_point now) {
+  Pending::Suspicion& suspicion = pending.suspicion;
+  const std::string key = cycle.key();
+  if (suspicion.key != key || cycle.age() < now - suspicion.since) suspicion = {key, now, 0};
+  ++suspicion.looks;
+  const bool lasts = suspicion.looks >= may_be_cycle_looks && now - suspicion.since >= may_be_cycle_for;
+  if (cycle.surely ? suspicion.looks >= 2 : lasts) pending.choose_as_victim(cycle.text());
+}
+
+}  // namespace hierlock::remote

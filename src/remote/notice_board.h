@@ -1,0 +1,100 @@
+// NoticeBoard: tells other processes what this Locker holds and waits for, and finds the deadlocks that only all
+// notices together show (B11).
+//
+// A lock or a wait that has lasted for `publish_after` is published; with a wait, all that its owner holds. Every
+// member of a cycle waits and holds, here in the local queue or at the store. So the notices of all processes contain
+// every cycle. A thread of its own does it, because it computes and talks to the store: neither may delay a heartbeat.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "embedded/embedded.h"
+#include "remote/deadlock_finder.h"
+#include "remote/driver.h"
+#include "remote/locks.h"
+#include "timed/timed_mutex.h"
+
+namespace hierlock::remote {
+
+using timed::TimedMutex;
+
+// Of this machine, for people.
+std::string host_name();
+
+class NoticeBoard {
+ public:
+  NoticeBoard(Driver& driver, Locks& locks, embedded::Queue& queue, std::chrono::milliseconds publish_after);
+  ~NoticeBoard();
+  NoticeBoard(const NoticeBoard&) = delete;
+  NoticeBoard& operator=(const NoticeBoard&) = delete;
+
+  void start();          // on first use; again is harmless. Throws Error
+  void wake() noexcept;  // something changed that others should know soon
+  // For good, when nothing is held and nobody asks any more. Notices are removed, as far as there is time. Returns when
+  // that is done, or soon after `by`. Again is harmless.
+  void end(Clock::time_point by) noexcept;
+
+  // With publish_after=0 it publishes before it returns, as far as there is time, which is never much. The rest is left
+  // to the thread.
+  void changed(std::optional<Clock::time_point> end = std::nullopt) noexcept;
+
+  // What this Locker holds and waits for at the store; with `queued`, also its waits in the local queue.
+  std::vector<Notice> own(bool queued) const;
+  // Who is in the way of a wait of ours at the store, in words, as far as they have published; empty: nobody has.
+  std::string in_the_way_of(std::uint64_t session, Clock::time_point end);
+  bool is_own(const Notice& notice) const { return notice.owner.starts_with(process_); }
+  std::string owner_of(std::uint64_t owner) const { return process_ + std::to_string(owner); }
+  const std::string& process() const noexcept { return process_; }
+  const std::string& host() const noexcept { return host_; }
+
+ private:
+  void run(const std::stop_token& end);
+  void rest();
+  void publish(Clock::time_point end);
+  void say_alive(const std::vector<std::uint64_t>& ids, Deadline& limit);
+  void remove_old();
+  void find_deadlocks();
+  static void judge(Pending& pending, const Cycle& cycle, Clock::time_point now);
+  std::vector<std::vector<std::uint64_t>> behind(const std::vector<std::shared_ptr<Pending>>& queued,
+                                                 const std::vector<std::shared_ptr<Pending>>& at_store,
+                                                 const std::map<std::uint64_t, std::uint64_t>& owners) const;
+  Deadline soon() { return Deadline(std::chrono::seconds(2), &ending_); }
+
+  Driver& driver_;
+  Locks& locks_;
+  embedded::Queue& queue_;
+  const std::chrono::milliseconds publish_after_;
+  const std::string process_;  // the beginning of its owners' names
+  const std::string host_;
+
+  TimedMutex publishing_;                                   // guards the next four
+  std::unordered_map<std::uint64_t, std::string> written_;  // by id: what is published; empty: it must be again
+  std::uint64_t published_version_ = 0;
+  bool all_published_ = false;  // nothing that is younger than publish_after was left out
+  Clock::time_point said_alive_{};
+  std::atomic<bool> anything_written_{false};
+  std::atomic<bool> failed_{false};                                    // the store could not be used
+  std::atomic<Clock::time_point> at_once_again_{Clock::time_point()};  // until then changed() leaves it to the thread
+
+  // The thread's own.
+  Clock::time_point removed_old_ = Clock::now(), looked_{}, ask_store_again_{};
+
+  SharedDeadline ending_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable woken_, ended_;
+  bool runs_ = false, wake_ = false;
+  std::jthread thread_;
+};
+
+}  // namespace hierlock::remote

@@ -1,0 +1,89 @@
+// Session: one connection to a store that locks by session: locks that it holds end with it.
+//
+// One thread at a time uses a session. A call that gives up on an answer leaves the session broken: it can only be
+// closed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "remote/cell.h"
+#include "timed/wait_limit.h"
+
+namespace hierlock::remote {
+
+// The answer to a request for cells.
+struct LockReply {
+  enum class Kind : std::uint8_t {
+    granted,       // all cells are locked
+    missing,       // something must be made before they can be: see `there`
+    busy,          // no_wait was asked for, and a cell is taken. Earlier cells may be locked
+    wait_is_long,  // the store ended this wait to look after itself; earlier cells may be locked. Ask again
+    deadlock,      // the store chose it as a victim: nothing is locked, also nothing from before
+    failed,        // `code` and `message` say why
+  };
+  Kind kind = Kind::failed;
+  std::int64_t code = 0;
+  std::string message;
+  std::vector<bool> there;    // missing: by cell, whether it is there
+  std::uint64_t minted = 0;   // granted: the number that becomes the fence
+  std::uint64_t session = 0;  // granted: who the store says we are. Another than id(): a proxy mixes sessions
+};
+
+class Session {
+ public:
+  virtual ~Session() = default;  // closes; does not wait for the store
+
+  virtual std::uint64_t id() const noexcept = 0;           // the store's number for it
+  virtual const std::string& server() const noexcept = 0;  // which server it is on, for comparing
+  virtual int socket() const noexcept = 0;
+  virtual bool broken() const noexcept = 0;
+  virtual void give_up() noexcept = 0;
+  // The store has closed its end, or says something that nobody asked for. No I/O that waits.
+  virtual bool hung_up() const noexcept = 0;
+
+  // Locks the cells in this order, in one round trip where that is possible.
+  virtual LockReply lock(std::span<const Cell> cells, bool no_wait, timed::WaitLimit& limit) = 0;
+  // Gives back all locks. If that fails the session is broken. It first reads the answer to a heartbeat that is under
+  // way.
+  virtual void unlock_all(timed::WaitLimit& limit) noexcept = 0;
+
+  // A sign of life, carried on by the loop of another thread: begin, then ask for the answer when the socket is
+  // readable. With an answer still to come, unlock_all() and lock() read it first.
+  enum class Beat : std::uint8_t { none_yet, alive, dead };
+  virtual void begin_heartbeat() = 0;
+  virtual Beat heartbeat() = 0;
+  virtual Beat wait_for_heartbeat(timed::WaitLimit& limit) = 0;
+};
+
+// The sessions that this process has open: whoever looks at a store from outside knows by it which are its own.
+class OpenSessions {
+ public:
+  void enter(std::uint64_t session) {
+    const std::lock_guard guard(mutex_);
+    sessions_[session].reset();
+  }
+  // The store may show it a little longer.
+  void leave(std::uint64_t session) noexcept {
+    const std::lock_guard guard(mutex_);
+    const timed::Clock::time_point now = timed::Clock::now();
+    if (const auto found = sessions_.find(session); found != sessions_.end()) found->second = now;
+    std::erase_if(sessions_, [&](const auto& one) { return one.second && now - *one.second > shown_for; });
+  }
+  bool has(std::uint64_t session) const {
+    const std::lock_guard guard(mutex_);
+    return sessions_.contains(session);
+  }
+
+ private:
+  static constexpr std::chrono::seconds shown_for{2};
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::optional<timed::Clock::time_point>> sessions_;  // when it left, if it has
+};
+
+}  // namespace hierlock::remote

@@ -1,0 +1,307 @@
+#include "remote/session_driver.h"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace hierlock::remote {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds longest_unlock{900};
+// How long a request with no_wait waits for a store that says nothing, before it interrupts that. An extend waits for
+// longer, because it costs the lock if the interruption is not answered either. But a lock that is kept must not have
+// become uncertain meanwhile, for want of heartbeats.
+constexpr seconds longest_try{2}, longest_extending_try{5};
+constexpr milliseconds look_interval{50};
+constexpr Clock::time_point never = Clock::time_point::max();
+constexpr int most_made = 3;  // times that missing cells are made, for one request
+
+// A store may answer "deadlock" at once and many times, for example if too many requests wait for one cell.
+void pause_after(int deadlocks, const spi::Request& request) {
+  const Clock::duration pause = milliseconds(std::min(50, 1 << std::min(deadlocks, 6)));
+  std::this_thread::sleep_until(std::min(Clock::now() + pause, request.deadline.value_or(never)));
+}
+
+void unlock(Session& session, Clock::time_point by) noexcept {
+  Deadline soon(by);
+  session.unlock_all(soon);
+}
+
+}  // namespace
+
+// Interrupts a wait on one of the sessions on the side.
+class SessionDriver::PoolInterrupter final : public Interrupter {
+ public:
+  PoolInterrupter(SessionDriver& driver, const Session& waiting) : driver_(driver), waiting_(waiting) {}
+  bool interrupt(Deadline& limit) override {
+    bool unanswered = false;
+    const auto use = [&](Session& side) {
+      if (side.server() != waiting_.server()) return false;  // another server has other sessions by that number
+      const bool done = driver_.store_->interrupt(side, waiting_, limit);
+      if (!limit.next()) unanswered = true;  // it may still come to pass, and hit a later statement
+      return done;
+    };
+    return driver_.pool_.urgently_on_the_side(use, limit) && !unanswered;
+  }
+
+ private:
+  SessionDriver& driver_;
+  const Session& waiting_;
+};
+
+struct SessionDriver::Asking {
+  Session& session;
+  bool fresh;    // connected just now
+  bool no_wait;  // also for a request that may wait, if the pool has no room for one more
+  const Ask& of;
+  std::span<const Cell> cells;
+  SessionHold* extended = nullptr;
+};
+
+SessionDriver::SessionDriver(std::unique_ptr<SessionStore> store, std::size_t most_sessions,
+                             std::chrono::nanoseconds lease)
+    : lease_(lease),
+      store_(std::move(store)),
+      pool_(most_sessions, [&from = *store_](WaitLimit& limit) { return from.connect(limit); }) {
+  store_->attach(*this);
+}
+
+void SessionDriver::end(Clock::time_point by) noexcept {
+  heartbeats_.end(by);
+  pool_.close(by);
+  store_->end(by);
+}
+
+// Asks for the cells on one session, until there is an answer that counts.
+SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply, std::int64_t& sent) {
+  using Kind = LockReply::Kind;
+  auto& [session, fresh, no_wait, of, cells, extended] = asking;
+  PoolInterrupter interrupter(*this, session);
+  LockWait wait(of, session.id(), interrupter, extended != nullptr ? longest_extending_try : longest_try,
+                no_wait ? LockWait::Victim::never : LockWait::Victim::may_be);
+  const auto again = [&] {
+    if (no_wait || wait.ended()) return false;
+    // The store ends long waits by itself. So a request that died while waiting is not waited for longer (B5), and
+    // neither is a statement that a backup waits for.
+    if (reply.kind == Kind::wait_is_long) return true;
+    // The store found a deadlock, and chose a request that locks in order and held nothing on this session before. It
+    // has given back all that it had reached, so the others can go on, and it starts over.
+    return reply.kind == Kind::deadlock && extended == nullptr;
+  };
+  for (int deadlocks = 0;;) {
+    sent = now_with_suspend();
+    reply = session.lock(cells, no_wait, wait);
+    if (extended != nullptr && reply.kind == Kind::wait_is_long) {
+      const std::int64_t asked = now_with_suspend();
+      Deadline soon(longest_unlock);
+      store_->confirm_kept(session, soon);
+      extended->confirmed = asked;
+    }
+    if (!again()) break;
+    if (reply.kind == Kind::deadlock) pause_after(++deadlocks, of.request);
+  }
+  const bool granted = reply.kind == Kind::granted || reply.kind == Kind::missing;
+  // A deadlock that the store finds at the last moment has taken away what was held before, too: that is more than
+  // "too late". And a grant that crossed the end is kept: no part of an extended lock can be given back.
+  const bool rolled_back = extended != nullptr && reply.kind == Kind::deadlock;
+  const bool crossed = extended != nullptr && granted && !wait.victim();
+  if (wait.ended() && !rolled_back && !crossed) {
+    if (wait.victim()) throw deadlock_error(wait.cycle(), false);
+    if (wait.cancelled()) throw cancelled_error("waiting for", of.plan);
+    // With no_wait the caller is told whether a cell is taken, or the store did not even answer the interruption.
+    if (!of.request.no_wait || !session.broken()) return Outcome::not_in_time;
+  }
+  if (reply.kind == Kind::granted && reply.session != session.id()) {
+    session.give_up();
+    throw Error(ErrorKind::unsafe_topology,
+                "the lock was granted to another session than the one that asked: a proxy is in between that mixes "
+                "sessions. Connect to the server itself");
+  }
+  switch (reply.kind) {
+    case Kind::granted:
+      return Outcome::granted;
+    case Kind::missing:
+      return Outcome::missing;
+    case Kind::busy:
+    case Kind::wait_is_long:
+      if (no_wait) return Outcome::not_in_time;
+      break;
+    default:
+      break;
+  }
+  if (session.broken() && !fresh && !wait.ended()) return Outcome::again;  // the store closed it while nobody used it
+  throw store_->failure(reply, "lock " + spi::describe(of.plan.steps()));
+}
+
+Driver::Granted SessionDriver::grant(const Ask& of, const std::function<bool()>& waited_for) {
+  const std::vector<Cell> wanted = store_->cells(of.plan);
+  SessionPool::Place place = SessionPool::Place::any;
+  for (int made = 0;;) {
+    SessionPool::Taken taken = pool_.take(of.owner, of.request, place, waited_for);
+    if (taken.session == nullptr) return {.answer = taken.full ? Answer::full : Answer::not_in_time};
+    Session& session = *taken.session;
+    const bool no_wait = !taken.may_wait;
+    LockReply reply;
+    std::int64_t sent = 0;
+    Outcome outcome = Outcome::not_in_time;
+    try {
+      outcome = ask({session, taken.fresh, no_wait, of, wanted}, reply, sent);
+      if (outcome == Outcome::granted) {
+        // The lease counts from the question: after a long wait one more is asked.
+        if (now_with_suspend() - sent > std::chrono::nanoseconds(seconds(1)).count()) {
+          sent = now_with_suspend();
+          Deadline soon(longest_unlock);
+          store_->confirm(session, soon);
+        }
+        const std::int64_t fence = store_->fence_of(reply, session);
+        pool_.granted(taken);
+        taken.may_wait = false;
+        auto hold = std::make_shared<SessionHold>(taken.session, of.owner, sent, lease_);
+        try {
+          heartbeats_.add(hold);
+        } catch (...) {  // no memory
+          taken.session = std::move(hold->held);
+          throw;
+        }
+        return {Answer::granted, std::move(hold), fence};
+      }
+      if (outcome == Outcome::missing) {
+        unlock(session, Clock::now() + longest_unlock);
+        if (!store_->makes_missing() || ++made > most_made) throw store_->missing(wanted, reply);
+        PoolInterrupter interrupter(*this, session);
+        const bool there = store_->make_missing(session, wanted, reply, of, interrupter);
+        outcome = there ? Outcome::again : Outcome::not_in_time;
+      } else if (outcome == Outcome::not_in_time && no_wait && !of.request.no_wait) {
+        place = SessionPool::Place::waiting;  // a cell is taken, and there was no room to wait for it
+        outcome = Outcome::again;
+      }
+    } catch (...) {
+      if (taken.session != nullptr) unlock(*taken.session, Clock::now() + longest_unlock);
+      pool_.put_back(std::move(taken), of.owner);
+      throw;
+    }
+    unlock(session, Clock::now() + longest_unlock);  // H8
+    pool_.put_back(std::move(taken), of.owner);
+    if (outcome == Outcome::not_in_time) return {};
+  }
+}
+
+// --- extend ----------------------------------------------------------------------------------------------
+
+// A release or the heartbeat thread may have the session for a moment. False: not in time; nothing was asked.
+bool SessionDriver::wait_to_talk(SessionHold& hold, const Ask& of, std::unique_lock<TimedMutex>& talking) {
+  const spi::Request& request = of.request;
+  while (!talking.try_lock_until(std::min(Clock::now() + look_interval, request.deadline.value_or(never)))) {
+    if (!hold.surely()) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
+    if (request.cancel != nullptr && request.cancel->stop_requested()) throw cancelled_error("extending to", of.plan);
+    if (request.deadline && Clock::now() >= *request.deadline) return false;
+  }
+  if (hold.held == nullptr) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
+  // The answer to a heartbeat comes first.
+  while (hold.beating) {
+    const Clock::time_point end = std::min(Clock::now() + look_interval, request.deadline.value_or(never));
+    Deadline soon(end);
+    const Session::Beat beat = hold.held->wait_for_heartbeat(soon);
+    if (beat != Session::Beat::none_yet) hold.beating = false;
+    if (beat == Session::Beat::alive) hold.confirmed = hold.beat_sent;
+    if (beat == Session::Beat::dead || !hold.surely()) {
+      throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
+    }
+    if (!hold.beating) break;
+    if (request.cancel != nullptr && request.cancel->stop_requested()) throw cancelled_error("extending to", of.plan);
+    if (request.deadline && Clock::now() >= *request.deadline) return false;
+  }
+  return true;
+}
+
+void SessionDriver::extend(Hold& hold, const Ask& of, Extended& result) {
+  result.granted = extend_on(static_cast<SessionHold&>(hold), of, result);
+}
+
+bool SessionDriver::extend_on(SessionHold& hold, const Ask& of, Extended& result) {
+  const std::vector<Cell> wanted = store_->cells(of.plan);
+  std::unique_lock talking(hold.talking, std::defer_lock);
+  // A release that found the session busy has left it to us.
+  struct Abandoned {
+    SessionDriver& driver;
+    SessionHold& hold;
+    const std::unique_lock<TimedMutex>& talking;
+    ~Abandoned() {
+      if (!talking.owns_lock() || !hold.released.load() || hold.held == nullptr) return;
+      hold.held->give_up();
+      driver.pool_.put_back({.session = std::move(hold.held)}, hold.owner.load());
+    }
+  } const abandoned{*this, hold, talking};
+  if (!wait_to_talk(hold, of, talking)) return false;
+  // Whatever becomes of it, a statement that failed has not reached its last cell.
+  result.leftover = Extended::Leftover::all_but_the_last;
+  const auto leave = [&] { result.lost = hold.held->broken(); };
+  try {
+    for (int made = 0;; ++made) {
+      LockReply reply;
+      std::int64_t sent = 0;
+      const Outcome outcome = ask({*hold.held, true, of.request.no_wait, of, wanted, &hold}, reply, sent);
+      if (outcome == Outcome::granted) {
+        result.leftover = Extended::Leftover::all;  // unless the fence must not be given out, all of it counts
+        hold.confirmed = sent;
+        result.fence = store_->fence_of(reply, *hold.held);
+        leave();
+        return true;
+      }
+      if (outcome != Outcome::missing) break;
+      result.leftover = Extended::Leftover::all;
+      if (!store_->makes_missing() || made >= most_made) throw store_->missing(wanted, reply);
+      // Not on the session that holds locks.
+      SessionPool::Taken other =
+          pool_.take(hold.owner.load(), of.request, SessionPool::Place::any, [] { return false; });
+      if (other.session == nullptr) break;
+      bool there = false;
+      try {
+        PoolInterrupter interrupter(*this, *other.session);
+        there = store_->make_missing(*other.session, wanted, reply, of, interrupter);
+      } catch (...) {
+        pool_.put_back(std::move(other), hold.owner.load());
+        throw;
+      }
+      pool_.put_back(std::move(other), hold.owner.load());
+      if (!there) break;
+    }
+  } catch (...) {
+    leave();
+    throw;
+  }
+  leave();
+  return false;
+}
+
+// --- give back -------------------------------------------------------------------------------------------
+
+bool SessionDriver::give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept {
+  auto& mine = static_cast<SessionHold&>(*hold);
+  mine.released = true;
+  heartbeats_.remove(mine);
+  std::unique_lock talking(mine.talking, std::defer_lock);
+  if (!talking.try_lock_until(by)) {
+    return false;  // another thread extends it, and closes the session when it is done
+  }
+  SessionPool::Taken taken{.session = std::move(mine.held)};
+  talking.unlock();
+  if (taken.session == nullptr) return false;
+  if (mine.gone()) taken.session->give_up();
+  unlock(*taken.session, by);
+  const bool answered = !taken.session->broken();
+  pool_.put_back(std::move(taken), mine.owner.load());
+  return answered;
+}
+
+void SessionDriver::give(Hold& hold, std::uint64_t to) {
+  auto& mine = static_cast<SessionHold&>(hold);
+  pool_.give(mine.owner.exchange(to), to);
+}
+
+}  // namespace hierlock::remote

@@ -1,0 +1,60 @@
+// SessionDriver: the driver of every store in which a lock is a session of its own: sessions from a pool, heartbeats
+// while they hold, interruption of waits, extends on the session of the lock.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "remote/driver.h"
+#include "remote/heartbeat_thread.h"
+#include "remote/session_pool.h"
+#include "remote/session_store.h"
+
+namespace hierlock::remote {
+
+class SessionDriver final : public Driver, private SessionServices {
+ public:
+  // `lease`: for how long after a question that was answered the store surely keeps a lock.
+  SessionDriver(std::unique_ptr<SessionStore> store, std::size_t most_sessions, std::chrono::nanoseconds lease);
+
+  Capabilities capabilities() const override { return store_->capabilities(); }
+  void check(const spi::Plan& plan) const override { store_->check(plan); }
+  Cell cell_of(std::uint8_t level, std::string_view key, Mode mode) const override {
+    return store_->cell_of(level, key, mode);
+  }
+  Granted grant(const Ask& ask, const std::function<bool()>& waited_for) override;
+  void extend(Hold& hold, const Ask& ask, Extended& result) override;
+  bool give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept override;
+  void give(Hold& hold, std::uint64_t to) override;
+  NoticeStore& notices() override { return store_->notices(); }
+  std::optional<View> waits(Deadline& limit) override { return store_->waits(limit); }
+  Look look(Clock::time_point by) override { return store_->look(by); }
+  bool is_own(std::uint64_t session) const override { return sessions_->has(session); }
+  RowNames row_names() const override { return store_->row_names(); }
+  void describe(Snapshot& snapshot) const override { store_->describe(snapshot); }
+  void start() override { heartbeats_.start(); }
+  void housekeep(Deadline& limit) override { store_->housekeep(limit); }
+  void end(Clock::time_point by) noexcept override;
+
+ private:
+  class PoolInterrupter;
+  struct Asking;
+  enum class Outcome : std::uint8_t { granted, missing, not_in_time, again };
+  Outcome ask(const Asking& asking, LockReply& reply, std::int64_t& sent);
+  bool wait_to_talk(SessionHold& hold, const Ask& ask, std::unique_lock<TimedMutex>& talking);
+  bool extend_on(SessionHold& hold, const Ask& ask, Extended& result);
+
+  SessionPool& pool() noexcept override { return pool_; }
+  const std::shared_ptr<OpenSessions>& open_sessions() const noexcept override { return sessions_; }
+  void lose_all_on(const std::string& server) override { heartbeats_.lose_all_on(server); }
+
+  const std::chrono::nanoseconds lease_;
+  const std::shared_ptr<OpenSessions> sessions_ = std::make_shared<OpenSessions>();
+  const std::unique_ptr<SessionStore> store_;
+  SessionPool pool_;                   // connects by the store
+  HeartbeatThread heartbeats_{pool_};  // its thread uses the pool
+};
+
+}  // namespace hierlock::remote

@@ -1,0 +1,408 @@
+#include "remote/session_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hierlock::remote {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds longest_connect{5};
+// How long a request stands in line before it looks whether others wait for it, and how long at most between two looks.
+constexpr milliseconds first_look{50}, longest_look{500};
+
+// Looking whether the store has closed a session costs a system call. A request that gets a closed one finds out from
+// the answer, and asks on another.
+constexpr milliseconds usually_alive{50};
+
+// Many waits that end at the same time share the side session, as long as it answers.
+constexpr milliseconds usually_free{50};
+
+void heed(const std::stop_token& cancel) {
+  if (cancel.stop_requested()) throw Error(ErrorKind::cancelled, "waiting for a connection was cancelled");
+}
+
+}  // namespace
+
+SessionPool::SessionPool(std::size_t most, Connect connect)
+    : most_(most),
+      most_waiting_(std::max<std::size_t>(1, most - std::max<std::size_t>(1, most / 4))),
+      connect_(std::move(connect)) {
+  idle_.reserve(most);
+}
+
+SessionPool::~SessionPool() {
+  ending_.set(Clock::now());
+  for (Making& making : making_) making.thread.join();
+}
+
+// --- taking ----------------------------------------------------------------------------------------------
+
+bool SessionPool::available() const {
+  return !idle_.empty() || open_ < most_ ||
+         std::any_of(making_.begin(), making_.end(), [](const Making& m) { return !m.wanted && !m.done; });
+}
+
+bool SessionPool::available_to(Place place) const {
+  return available() && (place == Place::any || waiting_ < most_waiting_);
+}
+
+SessionPool::Taken SessionPool::take(std::uint64_t owner, const spi::Request& request, Place place,
+                                     const std::function<bool()>& waited_for) {
+  const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
+  Guard guard(mutex_);
+  const auto settled = [&] { return available() || tended_ == 0; };
+  if (!settled()) {
+    const Clock::time_point soon = Clock::now() + seconds(1);  // nobody uses them, so they are back by then
+    settled_.wait_until(guard, cancel, std::min(soon, request.deadline.value_or(soon)), settled);
+    heed(cancel);
+  }
+  if (had_.contains(owner)) {
+    if (available()) return take_now(guard, owner, request, !request.no_wait);
+    throw Error(
+        ErrorKind::exhausted,
+        "all " + std::to_string(most_) +
+            " connections are in use, and this owner holds a lock on one: it does not wait for another, because "
+            "it might wait for itself. Release first, or open with a larger connections=");
+  }
+  if (request.no_wait) {
+    if (available()) return take_now(guard, owner, request, false);
+    throw Error(ErrorKind::exhausted, "all " + std::to_string(most_) +
+                                          " connections are in use, and waiting was not asked for: try again, or open "
+                                          "with a larger connections=");
+  }
+  const bool others_first = !line(place).empty() || (!waiting_line_.empty() && waiting_ < most_waiting_);
+  if (others_first || !available_to(place)) {
+    const Line line = stand_in_line(guard, request, place, waited_for);
+    if (line != Line::served) return {.full = line == Line::full};
+  }
+  const bool may_wait = waiting_ < most_waiting_ && (place == Place::waiting || waiting_line_.empty());
+  return take_now(guard, owner, request, may_wait);
+}
+
+SessionPool::Line SessionPool::stand_in_line(Guard& guard, const spi::Request& request, Place place,
+                                             const std::function<bool()>& waited_for) {
+  const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
+  InLine mine;
+  struct Standing {
+    SessionPool& pool;
+    Lines& line;
+    const Lines::iterator place;
+    Standing(SessionPool& p, Lines& l, InLine& one) : pool(p), line(l), place(l.insert(l.end(), &one)) {
+      pool.in_line_.fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Standing() {  // with the mutex
+      line.erase(place);
+      pool.in_line_.fetch_sub(1, std::memory_order_relaxed);
+      pool.wake_next();  // it may have been told, and not go
+    }
+  } const standing(*this, line(place), mine);
+  const auto my_turn = [&] { return line(place).front() == &mine && available_to(place); };
+  for (Clock::duration pause = first_look;; pause = std::min<Clock::duration>(2 * pause, longest_look)) {
+    Clock::time_point until = Clock::now() + pause;
+    if (request.deadline) until = std::min(until, *request.deadline);
+    const bool served = mine.turn.wait_until(guard, cancel, until, my_turn);
+    heed(cancel);
+    if (served) return Line::served;
+    if (request.deadline && Clock::now() >= *request.deadline) return Line::too_late;
+    guard.unlock();
+    const bool gives_way = waited_for();
+    guard.lock();
+    if (gives_way) return Line::full;
+  }
+}
+
+// The mutex is held. Whoever is woken wakes the next one when it leaves the line.
+void SessionPool::wake_next() noexcept {
+  if (!idle_.empty()) {
+    for (Making& making : making_) {
+      if (!making.wanted || making.done || making.waits == nullptr) continue;
+      making.waits->notify_one();  // it came before those in line
+      break;
+    }
+  }
+  if (!waiting_line_.empty() && available_to(Place::waiting)) return waiting_line_.front()->turn.notify_one();
+  if (!line_.empty() && available_to(Place::any)) line_.front()->turn.notify_one();
+}
+
+void SessionPool::stop_waiting(bool may_wait) noexcept {
+  if (may_wait) --waiting_;
+}
+
+SessionPool::Taken SessionPool::take_now(Guard& guard, std::uint64_t owner, const spi::Request& request,
+                                         bool may_wait) {
+  const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
+  ++had_[owner];
+  if (may_wait) ++waiting_;
+  const auto leave = [&] {
+    disown(owner);
+    stop_waiting(may_wait);
+    wake_next();
+  };
+  std::condition_variable_any made_or_freed;
+  Making* mine = nullptr;
+  for (;;) {
+    while (!idle_.empty()) {
+      std::unique_ptr<Session> session = std::move(idle_.back().session);
+      const bool just_used = Clock::now() - idle_.back().used < usually_alive;
+      idle_.pop_back();
+      if (fit(*session) && (just_used || !session->hung_up())) {
+        if (mine != nullptr) {
+          mine->wanted = false;
+          mine->waits = nullptr;
+        }
+        return {.session = std::move(session), .may_wait = may_wait};
+      }
+      --open_;  // the store has closed it
+    }
+    try {
+      if (mine == nullptr) mine = &begin_or_take_over();
+    } catch (...) {
+      leave();
+      throw;
+    }
+    mine->waits = &made_or_freed;
+    const auto there = [&] { return mine->done || !idle_.empty(); };
+    request.deadline ? made_or_freed.wait_until(guard, cancel, *request.deadline, there)
+                     : made_or_freed.wait(guard, cancel, there);
+    if (mine->done) break;
+    if (!idle_.empty()) continue;
+    mine->wanted = false;
+    mine->waits = nullptr;
+    leave();
+    heed(cancel);
+    throw Error(ErrorKind::timeout,
+                "no connection to the server could be made in time. It goes on being made: try again, or wait longer");
+  }
+  std::list<Making> made;
+  made.splice(made.end(), making_, std::find_if(making_.begin(), making_.end(), [&](auto& m) { return &m == mine; }));
+  guard.unlock();
+  mine->thread.join();
+  if (mine->session != nullptr) return {.session = std::move(mine->session), .fresh = true, .may_wait = may_wait};
+  put_back({.may_wait = may_wait}, owner);
+  heed(cancel);
+  std::rethrow_exception(mine->error);
+}
+
+void SessionPool::granted(const Taken& taken) noexcept {
+  if (!taken.may_wait) return;
+  const std::lock_guard guard(mutex_);
+  --waiting_;
+  if (!waiting_line_.empty()) wake_next();
+}
+
+// --- making ----------------------------------------------------------------------------------------------
+
+// One for the caller. The mutex is held.
+SessionPool::Making& SessionPool::begin_or_take_over() {
+  std::erase_if(making_, [](Making& m) {
+    const bool over = m.done && !m.wanted;
+    if (over) m.thread.join();  // it is in its last lines, without the mutex
+    return over;
+  });
+  // One that will be given up soon is only for those that can begin none.
+  const Clock::time_point young = open_ < most_ ? Clock::now() - longest_connect / 2 : Clock::time_point::min();
+  for (Making& making : making_) {
+    if (making.wanted || making.done || making.began < young) continue;
+    making.wanted = true;
+    return making;
+  }
+  Making& making = making_.emplace_back();
+  try {
+    making.thread = std::thread([this, &making] { make(making); });
+  } catch (const std::exception& error) {
+    making_.pop_back();
+    throw Error(ErrorKind::exhausted, std::string("no thread can be made to connect: ") + error.what());
+  }
+  ++open_;
+  return making;
+}
+
+void SessionPool::make(Making& making) noexcept {
+  std::unique_ptr<Session> session;
+  std::exception_ptr error;
+  try {
+    Deadline soon(longest_connect, &ending_);
+    session = connect(soon);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::lock_guard guard(mutex_);
+  making.done = true;
+  if (making.wanted) {
+    making.session = std::move(session);
+    making.error = std::move(error);
+    if (making.waits != nullptr) making.waits->notify_one();
+  } else if (session != nullptr && !closed_ && fit(*session)) {
+    const Clock::time_point now = Clock::now();
+    idle_.push_back({std::move(session), now, now});
+  } else {
+    --open_;
+  }
+  settled_.notify_all();
+  wake_next();
+}
+
+std::unique_ptr<Session> SessionPool::connect(WaitLimit& limit) {
+  std::uint64_t mine = 0;
+  {
+    const std::lock_guard guard(mutex_);
+    mine = ++asked_;
+  }
+  try {
+    auto session = connect_(limit);
+    const std::lock_guard guard(mutex_);
+    if (mine > newest_) {
+      newest_ = mine;
+      server_ = session->server();
+      distrusted_ = false;
+    } else if (!fit(*session)) {  // it took so long that the primary is another one by now
+      throw Error(ErrorKind::unavailable, "the server is another one since this connection was begun: try again");
+    }
+    return session;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::unsafe_topology) distrust();
+    throw;
+  }
+}
+
+void SessionPool::distrust() {
+  const std::lock_guard guard(mutex_);
+  distrusted_ = true;
+}
+
+std::string SessionPool::server() {
+  const std::lock_guard guard(mutex_);
+  return server_;
+}
+
+bool SessionPool::used_since(Clock::time_point then) {
+  const std::lock_guard guard(mutex_);
+  return used_ >= then || !had_.empty();
+}
+
+// --- giving back -----------------------------------------------------------------------------------------
+
+void SessionPool::disown(std::uint64_t owner) noexcept {
+  if (const auto had = had_.find(owner); had != had_.end() && --had->second == 0) had_.erase(had);
+}
+
+bool SessionPool::has(std::uint64_t owner) {
+  const std::lock_guard guard(mutex_);
+  return had_.contains(owner);
+}
+
+void SessionPool::add(std::unique_ptr<Session> session) {
+  const std::lock_guard guard(mutex_);
+  server_ = session->server();
+  const Clock::time_point now = Clock::now();
+  idle_.push_back({std::move(session), now, now});
+  ++open_;
+}
+
+void SessionPool::put_back(Taken taken, std::uint64_t owner) noexcept {
+  if (taken.session != nullptr && taken.session->broken()) taken.session.reset();  // outside of the mutex
+  std::unique_ptr<Session> unfit;
+  const std::lock_guard guard(mutex_);
+  disown(owner);
+  stop_waiting(taken.may_wait);
+  used_ = Clock::now();
+  if (taken.session != nullptr && !closed_ && fit(*taken.session)) {
+    idle_.push_back({std::move(taken.session), used_, used_});
+  } else {
+    unfit = std::move(taken.session);
+    --open_;
+  }
+  wake_next();
+}
+
+void SessionPool::give(std::uint64_t from, std::uint64_t to) {
+  const std::lock_guard guard(mutex_);
+  disown(from);
+  ++had_[to];
+}
+
+std::vector<SessionPool::Idle> SessionPool::take_quiet(Clock::duration since) {
+  std::vector<Idle> quiet;
+  const Clock::time_point before = Clock::now() - since;
+  const std::lock_guard guard(mutex_);
+  const auto first =
+      std::stable_partition(idle_.begin(), idle_.end(), [&](const Idle& i) { return i.spoken > before; });
+  std::move(first, idle_.end(), std::back_inserter(quiet));
+  idle_.erase(first, idle_.end());
+  tended_ += quiet.size();
+  return quiet;
+}
+
+void SessionPool::put_idle(Idle idle) noexcept {
+  const std::lock_guard guard(mutex_);
+  --tended_;
+  if (closed_) {
+    --open_;
+  } else {
+    idle_.insert(idle_.begin(), std::move(idle));  // the others were used later
+  }
+  settled_.notify_all();
+  wake_next();
+}
+
+void SessionPool::drop_idle() noexcept {
+  const std::lock_guard guard(mutex_);
+  --open_;
+  --tended_;
+  settled_.notify_all();
+  wake_next();
+}
+
+// --- on the side -----------------------------------------------------------------------------------------
+
+bool SessionPool::on(Side& side, Clock::time_point free_by, const Use& use, Deadline& limit) noexcept {
+  std::unique_lock guard(side.mutex, std::defer_lock);
+  if (!guard.try_lock_until(free_by)) return false;
+  for (int tries = 0; tries < 2 && limit.next(); ++tries) {
+    try {
+      if (side.session == nullptr || side.session->broken() || side.session->hung_up()) side.session = connect(limit);
+      if (use(*side.session)) return true;
+    } catch (...) {  // none can be had
+    }
+    side.session.reset();
+  }
+  return false;
+}
+
+bool SessionPool::on_the_side(const Use& use, Deadline& limit) noexcept { return on(side_, limit.end(), use, limit); }
+
+bool SessionPool::urgently_on_the_side(const Use& use, Deadline& limit) noexcept {
+  const Clock::time_point soon = std::min(limit.end(), Clock::now() + usually_free);
+  // The third, where the account may have no more connections.
+  return on(side_, soon, use, limit) || on(urgent_, limit.end(), use, limit) || on_the_side(use, limit);
+}
+
+void SessionPool::close(Clock::time_point by) noexcept {
+  {
+    Guard guard(mutex_);
+    closed_ = true;
+    ending_.set(Clock::now());
+    settled_.wait_until(guard, by,
+                        [this] { return std::all_of(making_.begin(), making_.end(), [](auto& m) { return m.done; }); });
+  }
+  const auto take_one = [this]() -> std::unique_ptr<Session> {
+    const std::lock_guard guard(mutex_);
+    if (idle_.empty()) return nullptr;
+    std::unique_ptr<Session> session = std::move(idle_.back().session);
+    idle_.pop_back();
+    --open_;
+    return session;
+  };
+  while (take_one() != nullptr) {  // outside of the mutex
+  }
+  for (Side* const side : {&side_, &urgent_}) {
+    std::unique_lock guard(side->mutex, std::defer_lock);
+    if (guard.try_lock_until(by)) side->session.reset();
+  }
+}
+
+}  // namespace hierlock::remote

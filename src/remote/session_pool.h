@@ -1,0 +1,174 @@
+// SessionPool: the sessions of one Locker. Each lock has one to itself, or shares one, as its driver decides.
+//
+//   idle ──take──> taken, asking ──granted──> taken, holding ──put_back──> idle
+//                       └──────────────put_back────────────────────────────^
+//
+// - Requests are served in the order in which they come. Each waits on a condition variable of its own, so a session
+// that
+//   comes back wakes one request.
+// - Requests that wait at the store occupy only a part of the pool (`most_waiting`). If that part is used up, a request
+//   asks without waiting (Taken::may_wait is false). If its cells are taken, it gives the session back and stands in
+//   line for a place among the waiting. So a free target can be locked however many requests wait for taken ones.
+// - An owner that has a session already does not stand in line for another, because it might wait for itself. It may
+//   use the whole pool; if that is empty: `exhausted`.
+//
+// Whoever asks here has its place in the local queue. Requests behind it there may have the sessions that it stands in
+// line for: a cycle that neither the queue nor the store sees. So a request that others wait for in the local queue
+// does not stand in line for long: it gets `full`, gives its place in the queue back, and queues again. (`waited_for`
+// tells.)
+//
+// Each session is made by a thread of its own. So a deadline and a cancellation are kept while one is made. A session
+// that was begun for a request without the time to wait for it goes to the next request. Otherwise requests with short
+// timeouts would never have a session to a server that is far away.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <hierlock/spi/backend.h>
+
+#include "remote/session.h"
+#include "timed/timed_mutex.h"
+#include "timed/wait_limit.h"
+
+namespace hierlock::remote {
+
+using timed::Clock;
+using timed::Deadline;
+using timed::SharedDeadline;
+using timed::TimedMutex;
+using timed::WaitLimit;
+
+class SessionPool {
+ public:
+  // A new one, unless the limit gives up. Throws Error.
+  using Connect = std::function<std::unique_ptr<Session>(WaitLimit&)>;
+  SessionPool(std::size_t most, Connect connect);
+  ~SessionPool();
+  SessionPool(const SessionPool&) = delete;
+  SessionPool& operator=(const SessionPool&) = delete;
+
+  struct Taken {
+    std::unique_ptr<Session> session;
+    bool fresh = false;     // connected just now: nobody has closed it meanwhile
+    bool may_wait = false;  // it counts among the waiting, until granted() or put_back()
+    bool full = false;      // there was none for a while, and the deadline has not passed
+  };
+  enum class Place : std::uint8_t {
+    any,      // among the waiting if there is room, otherwise beside them
+    waiting,  // among the waiting, however long that takes
+  };
+  // One for `owner`. Waits for it as the request says, but while `waited_for()` is true only for a moment.
+  Taken take(std::uint64_t owner, const spi::Request& request, Place place, const std::function<bool()>& waited_for);
+  // The request got its cells: its session does not count among the waiting any more.
+  void granted(const Taken& taken) noexcept;
+  // Back from its owner, to be used again unless it is broken.
+  void put_back(Taken taken, std::uint64_t owner) noexcept;
+  // The owner of a session has become another.
+  void give(std::uint64_t from, std::uint64_t to);
+  bool has(std::uint64_t owner);
+
+  std::size_t most() const noexcept { return most_; }
+  // How many requests stand in line. No lock is taken.
+  std::size_t in_line() const noexcept { return in_line_.load(std::memory_order_relaxed); }
+
+  // All sessions go to one server: the one that the newest went to. And that one must be fit for locks. Sessions on
+  // another server, or on one that was found unfit (demoted to a replica), are not used again: whoever needs one
+  // connects anew, and is told.
+  void distrust();
+  std::string server();  // empty before the first session
+  bool used_since(Clock::time_point then);
+
+  // One that is ready, of nobody yet.
+  void add(std::unique_ptr<Session> session);
+
+  // Those of nobody that were silent for so long, to be asked for a sign of life or to be closed; they still count.
+  struct Idle {
+    std::unique_ptr<Session> session;
+    Clock::time_point used, spoken;
+  };
+  std::vector<Idle> take_quiet(Clock::duration since);
+  void put_idle(Idle idle) noexcept;
+  void drop_idle() noexcept;  // one that take_quiet() gave is closed
+
+  // For what is not a lock: a session of its own, made when it is first needed. `use` gets it alone. Waiting for it and
+  // connecting end as `limit` says, too. False: `use` could not be called, or said no.
+  using Use = std::function<bool(Session&)>;
+  bool on_the_side(const Use& use, Deadline& limit) noexcept;
+  // The same for what is urgent: if the side session is busy, on another.
+  bool urgently_on_the_side(const Use& use, Deadline& limit) noexcept;
+  // How many sessions there may be beyond `most`: the two on the side.
+  static constexpr std::size_t beyond = 2;
+
+  // Closes those of nobody and those on the side, and makes no more. Waits until `by` for whoever still uses them.
+  void close(Clock::time_point by) noexcept;
+
+ private:
+  struct Making {
+    const Clock::time_point began = Clock::now();
+    bool wanted = true;  // by a request that waits for it
+    bool done = false;   // of one that is not wanted only its thread is left then
+    std::unique_ptr<Session> session;
+    std::exception_ptr error;
+    std::condition_variable_any* waits = nullptr;  // of whoever wants it
+    std::thread thread;
+  };
+  struct InLine {
+    std::condition_variable_any turn;
+  };
+  using Lines = std::list<InLine*>;
+  using Guard = std::unique_lock<std::mutex>;
+
+  bool available() const;
+  bool available_to(Place place) const;
+  Lines& line(Place place) { return place == Place::waiting ? waiting_line_ : line_; }
+  enum class Line : std::uint8_t { served, too_late, full };
+  Line stand_in_line(Guard& guard, const spi::Request& request, Place place, const std::function<bool()>& waited_for);
+  void wake_next() noexcept;
+  Taken take_now(Guard& guard, std::uint64_t owner, const spi::Request& request, bool may_wait);
+  Making& begin_or_take_over();
+  void make(Making& making) noexcept;
+  void disown(std::uint64_t owner) noexcept;
+  void stop_waiting(bool may_wait) noexcept;
+  std::unique_ptr<Session> connect(WaitLimit& limit);
+  bool fit(const Session& session) const { return !distrusted_ && session.server() == server_; }
+
+  const std::size_t most_, most_waiting_;
+  const Connect connect_;
+
+  std::mutex mutex_;                     // guards what follows
+  std::condition_variable_any settled_;  // a session is made, or back from take_quiet()
+  std::vector<Idle> idle_;               // with room for all: giving one back must not need memory
+  Lines line_, waiting_line_;            // by Place; the first one is next
+  std::atomic<std::size_t> in_line_{0};
+  std::list<Making> making_;
+  bool closed_ = false;
+  std::size_t open_ = 0;                      // idle, tended, taken or being made
+  std::size_t tended_ = 0;                    // given out by take_quiet()
+  std::size_t waiting_ = 0;                   // taken, and may_wait
+  std::map<std::uint64_t, std::size_t> had_;  // by owner
+  std::string server_;                        // Session::server()
+  bool distrusted_ = false;                   // no session was made since
+  std::uint64_t asked_ = 0, newest_ = 0;      // sessions that were begun, and the last begun of those made
+  Clock::time_point used_{};
+
+  struct Side {
+    TimedMutex mutex;
+    std::unique_ptr<Session> session;  // guarded by it
+  };
+  bool on(Side& side, Clock::time_point free_by, const Use& use, Deadline& limit) noexcept;
+  Side side_, urgent_;
+  SharedDeadline ending_;
+};
+
+}  // namespace hierlock::remote

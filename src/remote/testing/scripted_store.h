@@ -1,0 +1,436 @@
+// ScriptedServer, ScriptedStore: a store in this process whose server does what a test says: grants, waits, hangs up,
+// is slow, lies. It makes loss, deadlines, deadlocks and closing deterministic.
+//
+// Several stores on one server are several processes, as far as the remote room can tell.
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "remote/gate.h"
+#include "remote/session_driver.h"
+#include "remote/session_store.h"
+
+namespace hierlock::remote::testing {
+
+class ScriptedServer {
+ public:
+  // --- the script ----------------------------------------------------------------------------------------
+
+  // Sessions get no answer until it is false again.
+  void be_silent(bool silent) {
+    const std::lock_guard guard(mutex_);
+    silent_ = silent;
+    if (!silent) answer_beats();
+    changed_.notify_all();
+  }
+  // The server ends a session, with all its locks.
+  void hang_up(std::uint64_t session) {
+    const std::lock_guard guard(mutex_);
+    forget(session);
+    if (const auto found = sockets_.find(session); found != sockets_.end()) {
+      close(found->second);
+      sockets_.erase(found);
+    }
+    changed_.notify_all();
+  }
+  // The next request that would wait is answered "deadlock" instead, so often.
+  void choose_as_victim(int times) {
+    const std::lock_guard guard(mutex_);
+    victims_ = times;
+    changed_.notify_all();
+  }
+  // Every request is answered with another session's number, as a proxy would.
+  std::atomic<bool> mixes_sessions{false};
+  // The store ends each wait after so long.
+  std::atomic<std::chrono::milliseconds> longest_wait{std::chrono::hours(1)};
+  // Connecting fails, or takes so long.
+  std::atomic<bool> refuses{false};
+  std::atomic<std::chrono::milliseconds> connect_time{std::chrono::milliseconds(0)};
+  // How long it takes to read or write notices; and whether that fails after so many.
+  std::atomic<std::chrono::milliseconds> notice_time{std::chrono::milliseconds(0)};
+  std::atomic<std::size_t> notices_a_call{1000};
+  std::atomic<bool> shows_waits{true};
+
+  // --- what happened -------------------------------------------------------------------------------------
+
+  std::size_t waiting() const {
+    const std::lock_guard guard(mutex_);
+    return waiters_.size();
+  }
+  std::size_t holding() const {
+    const std::lock_guard guard(mutex_);
+    return holders_.size();
+  }
+  std::vector<std::uint64_t> sessions_that_hold() const {
+    const std::lock_guard guard(mutex_);
+    std::vector<std::uint64_t> sessions;
+    for (const auto& [session, cells] : holders_) sessions.push_back(session);
+    return sessions;
+  }
+  std::map<std::uint64_t, Notice> notices() const {
+    const std::lock_guard guard(mutex_);
+    std::map<std::uint64_t, Notice> notices;
+    for (const auto& [id, published] : notices_) notices.emplace(id, published.first);
+    return notices;
+  }
+  std::atomic<std::uint64_t> asked{0}, connected{0}, notices_read{0}, beats{0};
+
+ private:
+  friend class ScriptedSession;
+  friend class ScriptedStore;
+  friend class ScriptedNotices;
+
+  struct Waiter {
+    std::uint64_t session;
+    std::vector<Cell> cells;
+    bool interrupted = false;
+  };
+
+  void forget(std::uint64_t session) {
+    holders_.erase(session);
+    silent_beats_.erase(session);
+  }
+  void answer_beats() {
+    for (const std::uint64_t session : std::exchange(silent_beats_, {})) beat(session);
+  }
+  void beat(std::uint64_t session) {
+    const auto found = sockets_.find(session);
+    if (found == sockets_.end()) return;
+    const char byte = 1;
+    [[maybe_unused]] const ssize_t sent = send(found->second, &byte, 1, MSG_NOSIGNAL);
+  }
+  bool free_for(std::uint64_t session, const Cell& cell) const {
+    for (const auto& [other, cells] : holders_) {
+      if (other == session) continue;
+      for (const Cell& held : cells) {
+        if (conflict(held, cell)) return false;
+      }
+    }
+    return true;
+  }
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool silent_ = false;
+  int victims_ = 0;
+  std::uint64_t last_session_ = 0, last_number_ = 0;
+  std::map<std::uint64_t, int> sockets_;  // the server's ends
+  std::map<std::uint64_t, std::vector<Cell>> holders_;
+  std::list<Waiter> waiters_;
+  std::set<std::uint64_t> silent_beats_;  // sessions that asked while the server was silent
+  std::map<std::uint64_t, std::pair<Notice, timed::Clock::time_point>> notices_;
+};
+
+class ScriptedSession final : public Session {
+ public:
+  ScriptedSession(ScriptedServer& server, std::shared_ptr<OpenSessions> open)
+      : server_(server), open_(std::move(open)) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+      throw Error(ErrorKind::exhausted, "no more file descriptors");
+    }
+    socket_ = ends[0];
+    const std::lock_guard guard(server_.mutex_);
+    id_ = ++server_.last_session_;
+    server_.sockets_[id_] = ends[1];
+    open_->enter(id_);
+    server_.connected.fetch_add(1);
+  }
+  ~ScriptedSession() override {
+    open_->leave(id_);
+    server_.hang_up(id_);
+    close(socket_);
+  }
+
+  std::uint64_t id() const noexcept override { return id_; }
+  const std::string& server() const noexcept override { return name_; }
+  int socket() const noexcept override { return socket_; }
+  bool broken() const noexcept override { return broken_; }
+  void give_up() noexcept override { broken_ = true; }
+  bool hung_up() const noexcept override {
+    pollfd fd{socket_, POLLIN | POLLRDHUP, 0};
+    return poll(&fd, 1, 0) != 0;
+  }
+
+  LockReply lock(std::span<const Cell> cells, bool no_wait, timed::WaitLimit& limit) override {
+    using Kind = LockReply::Kind;
+    std::unique_lock guard(server_.mutex_);
+    server_.asked.fetch_add(1);
+    const timed::Clock::time_point began = timed::Clock::now();
+    const auto mine = server_.waiters_.insert(server_.waiters_.end(), {id_, {cells.begin(), cells.end()}});
+    struct Leave {
+      ScriptedServer& server;
+      const std::list<ScriptedServer::Waiter>::iterator place;
+      ~Leave() { server.waiters_.erase(place); }
+    } const leave{server_, mine};
+    const bool held_before = server_.holders_.contains(id_);
+    std::size_t next = 0;
+    for (;;) {
+      const bool alive = server_.sockets_.contains(id_);
+      while (alive && !server_.silent_ && next < cells.size() && server_.free_for(id_, cells[next])) {
+        server_.holders_[id_].push_back(cells[next++]);
+      }
+      if (!alive) {
+        broken_ = true;
+        return {.kind = Kind::failed, .code = 2013, .message = "the server hung up"};
+      }
+      if (next == cells.size()) {
+        return {
+            .kind = Kind::granted, .minted = ++server_.last_number_, .session = server_.mixes_sessions ? id_ + 1 : id_};
+      }
+      if (!server_.silent_ && no_wait) return {.kind = Kind::busy, .code = 3572, .message = "taken"};
+      if (!server_.silent_ && server_.victims_ > 0) {
+        --server_.victims_;
+        server_.holders_.erase(id_);
+        static_cast<void>(held_before);
+        return {.kind = Kind::deadlock, .code = 1213, .message = "deadlock found"};
+      }
+      if (mine->interrupted) return {.kind = Kind::failed, .code = 1317, .message = "interrupted"};
+      if (timed::Clock::now() - began >= server_.longest_wait.load()) {
+        return {.kind = Kind::wait_is_long, .code = 1205, .message = "waited too long"};
+      }
+      guard.unlock();
+      const std::optional<timed::Clock::duration> time = limit.next();
+      guard.lock();
+      if (!time) {
+        broken_ = true;
+        return {.kind = Kind::failed, .code = 2013, .message = "no answer"};
+      }
+      server_.changed_.wait_for(guard, std::min<timed::Clock::duration>(*time, std::chrono::milliseconds(2)));
+    }
+  }
+  void unlock_all(timed::WaitLimit& limit) noexcept override {
+    if (beating_ && wait_for_heartbeat(limit) != Beat::alive) return give_up();
+    std::unique_lock guard(server_.mutex_);
+    while (server_.silent_) {
+      guard.unlock();
+      if (!limit.next()) return give_up();
+      guard.lock();
+      server_.changed_.wait_for(guard, std::chrono::milliseconds(2));
+    }
+    server_.holders_.erase(id_);
+    server_.changed_.notify_all();
+  }
+
+  void begin_heartbeat() override {
+    const std::lock_guard guard(server_.mutex_);
+    server_.beats.fetch_add(1);
+    beating_ = true;
+    if (server_.silent_) {
+      server_.silent_beats_.insert(id_);
+    } else {
+      server_.beat(id_);
+    }
+  }
+  Beat heartbeat() override {
+    char byte = 0;
+    const ssize_t got = recv(socket_, &byte, 1, MSG_DONTWAIT);
+    if (got < 0) return Beat::none_yet;
+    beating_ = false;
+    if (got == 0) broken_ = true;
+    return got == 0 ? Beat::dead : Beat::alive;
+  }
+  Beat wait_for_heartbeat(timed::WaitLimit& limit) override {
+    for (;;) {
+      const Beat beat = heartbeat();
+      if (beat != Beat::none_yet) return beat;
+      const std::optional<timed::Clock::duration> time = limit.next();
+      if (!time) return Beat::none_yet;
+      pollfd fd{socket_, POLLIN, 0};
+      poll(&fd, 1, 2);
+    }
+  }
+
+ private:
+  ScriptedServer& server_;
+  const std::shared_ptr<OpenSessions> open_;
+  const std::string name_ = "scripted";
+  std::uint64_t id_ = 0;
+  int socket_ = -1;
+  bool broken_ = false, beating_ = false;
+};
+
+class ScriptedNotices final : public NoticeStore {
+ public:
+  explicit ScriptedNotices(ScriptedServer& server) : server_(server) {}
+
+  Published publish(std::span<const Notice> notices, Deadline& limit) override {
+    Published done{.written = std::vector<bool>(notices.size())};
+    for (std::size_t i = 0; i < notices.size() && !done.failed; ++i) {
+      done.failed = i == server_.notices_a_call.load() || !pause(limit);
+      if (done.failed) break;
+      const std::lock_guard guard(server_.mutex_);
+      server_.notices_[notices[i].id()] = {notices[i], Clock::now() - notices[i].age};
+      done.written[i] = true;
+    }
+    return done;
+  }
+  bool remove(std::span<const std::uint64_t> ids, Deadline& limit) override {
+    if (!pause(limit)) return false;
+    const std::lock_guard guard(server_.mutex_);
+    for (const std::uint64_t id : ids) server_.notices_.erase(id);
+    return true;
+  }
+  std::optional<std::size_t> keep_alive(std::span<const std::uint64_t> ids, Deadline& limit) override {
+    if (!pause(limit)) return std::nullopt;
+    const std::lock_guard guard(server_.mutex_);
+    return static_cast<std::size_t>(
+        std::count_if(ids.begin(), ids.end(), [&](std::uint64_t id) { return server_.notices_.contains(id); }));
+  }
+  std::optional<std::vector<Notice>> read(Deadline& limit) override {
+    if (!pause(limit)) return std::nullopt;
+    server_.notices_read.fetch_add(1);
+    const std::lock_guard guard(server_.mutex_);
+    std::vector<Notice> all;
+    for (const auto& [id, published] : server_.notices_) {
+      all.push_back(published.first);
+      all.back().age = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - published.second);
+    }
+    return all;
+  }
+  void remove_old(Deadline&) override {}
+
+ private:
+  // False: the limit gave up first.
+  bool pause(Deadline& limit) const {
+    const Clock::time_point end = Clock::now() + server_.notice_time.load();
+    std::unique_lock guard(server_.mutex_);
+    while (Clock::now() < end) {
+      guard.unlock();
+      if (!limit.next()) return false;
+      guard.lock();
+      server_.changed_.wait_for(guard, std::min<Clock::duration>(end - Clock::now(), std::chrono::milliseconds(2)));
+    }
+    return true;
+  }
+
+  ScriptedServer& server_;
+};
+
+class ScriptedStore final : public SessionStore {
+ public:
+  explicit ScriptedStore(ScriptedServer& server) : server_(server), notices_(server) {}
+
+  void attach(SessionServices& services) override { services_ = &services; }
+  Capabilities capabilities() const override {
+    return {.wakes_waiters = true, .extends = true, .across_processes = true, .across_machines = true, .leases = true};
+  }
+  void check(const spi::Plan&) const override {}
+  // Keys of one letter and a number share a cell with those of the same number: `a1` and `b1`.
+  Cell cell_of(std::uint8_t level, std::string_view key, Mode mode) const override {
+    return {level, std::hash<std::string_view>()(key), mode == Mode::X ? Mode::X : Mode::S};
+  }
+  NoticeStore& notices() override { return notices_; }
+  std::optional<View> waits(Deadline&) override {
+    View view;
+    if (!server_.shows_waits) return view;
+    const std::lock_guard guard(server_.mutex_);
+    view.seen = true;
+    for (const ScriptedServer::Waiter& waiter : server_.waiters_) {
+      for (const auto& [session, cells] : server_.holders_) {
+        for (const Cell& held : cells) {
+          for (const Cell& wanted : waiter.cells) {
+            if (session == waiter.session || !conflict(held, wanted)) continue;
+            view.locks.push_back({.session = session, .cell = held, .mode = held.mode});
+            view.locks.push_back({.session = waiter.session,
+                                  .cell = wanted,
+                                  .mode = wanted.mode,
+                                  .waits = true,
+                                  .blocked_by = {view.locks.size() - 1}});
+          }
+        }
+      }
+    }
+    return view;
+  }
+  Look look(Clock::time_point by) override {
+    Deadline limit(by);
+    Look look;
+    look.notices = notices_.read(limit).value_or(std::vector<Notice>{});
+    look.view = waits(limit).value_or(View{});
+    return look;
+  }
+  void describe(Snapshot& snapshot) const override { snapshot.store = "scripted:"; }
+
+  std::unique_ptr<Session> connect(WaitLimit& limit) override {
+    const Clock::time_point end = Clock::now() + server_.connect_time.load();
+    std::unique_lock guard(server_.mutex_);
+    while (Clock::now() < end) {
+      guard.unlock();
+      if (!limit.next()) throw Error(ErrorKind::unavailable, "the server does not answer");
+      guard.lock();
+      server_.changed_.wait_for(guard, std::chrono::milliseconds(2));
+    }
+    guard.unlock();
+    if (server_.refuses) throw Error(ErrorKind::unavailable, "the server refuses");
+    return std::make_unique<ScriptedSession>(server_, services_->open_sessions());
+  }
+  bool interrupt(Session&, const Session& waiting, Deadline& limit) override {
+    std::unique_lock guard(server_.mutex_);
+    while (server_.silent_) {
+      guard.unlock();
+      if (!limit.next()) return false;
+      guard.lock();
+      server_.changed_.wait_for(guard, std::chrono::milliseconds(2));
+    }
+    for (ScriptedServer::Waiter& waiter : server_.waiters_) {
+      if (waiter.session == waiting.id()) waiter.interrupted = true;
+    }
+    server_.changed_.notify_all();
+    return true;
+  }
+  std::vector<Cell> cells(const spi::Plan& plan) const override {
+    std::vector<Cell> cells;
+    for (const spi::Step& step : plan.steps()) cells.push_back(cell_of(step.level, step.key, step.mode));
+    std::sort(cells.begin(), cells.end(), [](const Cell& a, const Cell& b) { return place(a) < place(b); });
+    return cells;
+  }
+  std::int64_t fence_of(const LockReply& reply, const Session&) override {
+    return static_cast<std::int64_t>(reply.minted) * 128;
+  }
+  Error failure(const LockReply& reply, const std::string& doing) const override {
+    const ErrorKind kind = reply.kind == LockReply::Kind::deadlock ? ErrorKind::deadlock : ErrorKind::unavailable;
+    return {kind, "cannot " + doing + ": " + reply.message, reply.code};
+  }
+  void confirm(Session& session, WaitLimit&) override {
+    if (session.broken()) throw Error(ErrorKind::unavailable, "the session is gone");
+  }
+  void confirm_kept(Session&, WaitLimit&) override {}
+  Error missing(std::span<const Cell>, const LockReply&) const override {
+    return {ErrorKind::not_provisioned, "nothing is ever missing here"};
+  }
+
+ private:
+  ScriptedServer& server_;
+  ScriptedNotices notices_;
+  SessionServices* services_ = nullptr;
+};
+
+// A Gate of its own, as a process of its own would have.
+inline std::unique_ptr<spi::Backend> open_scripted(
+    ScriptedServer& server, std::size_t sessions = 16,
+    std::chrono::milliseconds publish_after = std::chrono::milliseconds(20), Owners owners = Owners::per_thread) {
+  return make_gate(
+      std::make_unique<SessionDriver>(std::make_unique<ScriptedStore>(server), sessions, std::chrono::seconds(10)),
+      {.owners = owners, .publish_after = publish_after});
+}
+
+}  // namespace hierlock::remote::testing
