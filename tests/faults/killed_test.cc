@@ -262,8 +262,8 @@ TEST_P(Killed, a_table_whose_users_all_die_at_once_is_opened_again) {  // B5
   }
 }
 
-TEST_P(Killed, a_hundred_thousand_locks_come_back_within_a_second) {  // B5
-  constexpr int accounts = 100, resources = 1000;
+TEST_P(Killed, a_hundred_thousand_locks_come_back_within_a_second) {     // B5
+  constexpr int accounts = 100, resources = slowness == 1 ? 1000 : 100;  // sanitizers only look on
   ProcessParty& holder = process("holder");
   std::vector<Pending> last;
   for (int account = 0; account < accounts; ++account) {

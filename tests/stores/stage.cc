@@ -13,6 +13,12 @@
 
 #include "hook.h"
 
+#ifdef __SANITIZE_ADDRESS__
+// These tests fork all the time, and a fork takes longer the more memory a process has. Of what was freed the sanitizer
+// would keep 256 MB.
+extern "C" const char* __asan_default_options() { return "quarantine_size_mb=16"; }
+#endif
+
 namespace hierlock::stores {
 
 std::optional<spi::Grant> ask(engine::Engine& engine, const std::vector<Target>& targets,
