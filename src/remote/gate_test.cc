@@ -1,0 +1,473 @@
+// The Gate and the session driver on a server that does what the test says: loss, deadlines, sessions, deadlocks,
+// closing.
+#include "remote/gate.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <latch>
+#include <numeric>
+#include <thread>
+
+#include "remote/testing/scripted_store.h"
+
+namespace hierlock::remote {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::open_scripted;
+using testing::ScriptedServer;
+
+constexpr auto patience = 20s;  // of a test for a fact
+
+template <class F>
+bool eventually(F fact, Clock::duration time = patience) {
+  const Clock::time_point end = Clock::now() + time;
+  while (!fact()) {
+    if (Clock::now() >= end) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
+
+spi::Plan plan_of(const std::vector<std::string>& paths) {
+  std::vector<Target> targets;
+  for (const std::string& path : paths) targets.push_back(Target::parse(path));
+  return spi::Plan(targets);
+}
+
+std::optional<spi::Grant> acquire(spi::Backend& gate, const std::vector<std::string>& paths,
+                                  std::optional<Clock::duration> timeout = std::nullopt, spi::OwnerId owner = {}) {
+  const spi::Plan plan = plan_of(paths);
+  spi::Request request{.plan = plan, .owner = owner};
+  if (timeout) request.deadline = Clock::now() + *timeout;
+  return gate.acquire(request);
+}
+std::optional<spi::Grant> try_acquire(spi::Backend& gate, const std::vector<std::string>& paths) {
+  const spi::Plan plan = plan_of(paths);
+  return gate.acquire({.plan = plan, .no_wait = true});
+}
+std::optional<spi::Grant> extend(spi::Backend& gate, const spi::Grant& grant, const std::vector<std::string>& paths,
+                                 std::optional<Clock::duration> timeout = std::nullopt) {
+  const spi::Plan plan = plan_of(paths);
+  spi::Request request{.plan = plan};
+  if (timeout) request.deadline = Clock::now() + *timeout;
+  return gate.extend(grant, request);
+}
+template <class F>
+std::optional<Error> error_of(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+// --- loss ------------------------------------------------------------------------------------------------
+
+TEST(Loss, of_a_session_is_told_to_its_holder_and_to_no_other) {  // B4
+  ScriptedServer server;
+  const auto gate = open_scripted(server);
+  const spi::Grant one = *acquire(*gate, {"u1"});
+  const std::uint64_t session = server.sessions_that_hold().front();
+  const spi::Grant other = *acquire(*gate, {"u2"}, std::nullopt, gate->make_owner("other"));
+  const std::stop_token lost = gate->lost(one), kept = gate->lost(other);
+  server.hang_up(session);
+  EXPECT_TRUE(eventually([&] { return lost.stop_requested(); }));
+  EXPECT_FALSE(gate->held(one));
+  EXPECT_TRUE(gate->held(other));
+  EXPECT_FALSE(kept.stop_requested());
+  gate->release(one);
+  gate->release(other);
+}
+
+TEST(Loss, of_a_lock_that_is_extended_is_an_error) {  // B4
+  ScriptedServer server;
+  const auto gate = open_scripted(server);
+  const spi::Grant grant = *acquire(*gate, {"u1"});
+  server.hang_up(server.sessions_that_hold().front());
+  const auto error = error_of([&] { (void)extend(*gate, grant, {"u2"}); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::lost) << error->what();
+  gate->release(grant);
+  EXPECT_TRUE(try_acquire(*gate, {"u1"}).has_value());
+}
+
+TEST(Loss, a_session_of_a_proxy_that_mixes_them_is_refused) {  // H17
+  ScriptedServer server;
+  server.mixes_sessions = true;
+  const auto gate = open_scripted(server);
+  const auto error = error_of([&] { (void)acquire(*gate, {"u1"}); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::unsafe_topology);
+  EXPECT_TRUE(eventually([&] { return server.holding() == 0; }));
+}
+
+// --- heartbeats ------------------------------------------------------------------------------------------
+
+TEST(Heartbeats, go_on_while_notices_take_for_ever) {  // B4, B12: a healthy server loses no lock
+  ScriptedServer server;
+  server.notice_time = std::chrono::milliseconds(1h);
+  const auto gate = open_scripted(server);
+  const spi::Grant grant = *acquire(*gate, {"u1"});
+  EXPECT_TRUE(eventually([&] { return server.beats > 0; }, 8s)) << "the first is due after 3 s";
+  EXPECT_TRUE(gate->held(grant));
+  gate->release(grant);
+}
+
+TEST(Heartbeats, a_release_does_not_wait_for_the_thread_that_reads_the_answer) {  // B6
+  ScriptedServer server;
+  const auto gate = open_scripted(server);
+  const spi::Grant grant = *acquire(*gate, {"u1"});
+  server.be_silent(true);
+  ASSERT_TRUE(eventually([&] { return server.beats > 0; }, 8s));
+  std::thread answers([&] { server.be_silent(false); });
+  const Clock::time_point begin = Clock::now();
+  answers.join();
+  gate->release(grant);
+  EXPECT_LT(Clock::now() - begin, 500ms);
+  EXPECT_TRUE(try_acquire(*gate, {"u1"}).has_value()) << "it was given back, not closed some time";
+}
+
+TEST(Heartbeats, a_release_at_a_silent_server_takes_less_than_a_second) {  // B6
+  ScriptedServer server;
+  const auto gate = open_scripted(server);
+  const spi::Grant grant = *acquire(*gate, {"u1"});
+  server.be_silent(true);
+  const Clock::time_point begin = Clock::now();
+  gate->release(grant);
+  EXPECT_LT(Clock::now() - begin, 1s);
+  server.be_silent(false);
+  EXPECT_TRUE(eventually([&] { return server.holding() == 0; }));
+}
+
+// --- sessions --------------------------------------------------------------------------------------------
+
+TEST(Sessions, that_wait_leave_room_for_a_request_that_need_not) {  // B12
+  ScriptedServer server;
+  const auto other = open_scripted(server, 64), gate = open_scripted(server, 16);
+  std::vector<spi::Grant> taken;
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < 32; ++i) {
+    const std::string path = "busy" + std::to_string(i);
+    taken.push_back(*acquire(*other, {path}, std::nullopt, other->make_owner(path)));
+  }
+  for (int i = 0; i < 32; ++i) {
+    waiting.emplace_back([&, i] {
+      const auto grant = acquire(*gate, {"busy" + std::to_string(i)}, patience);
+      EXPECT_TRUE(grant.has_value());
+      if (grant) gate->release(*grant);
+    });
+  }
+  ASSERT_TRUE(eventually([&] { return server.waiting() == 12; })) << "three quarters of the pool wait";
+  const auto free = acquire(*gate, {"free"}, patience);
+  EXPECT_TRUE(free.has_value());
+  if (free) gate->release(*free);
+  EXPECT_TRUE(try_acquire(*gate, {"free2"}).has_value());
+  EXPECT_EQ(server.waiting(), 12u);
+  for (const spi::Grant& grant : taken) other->release(grant);
+  for (std::thread& thread : waiting) thread.join();
+}
+
+TEST(Sessions, are_given_in_the_order_of_asking) {  // B12
+  ScriptedServer server;
+  const auto gate = open_scripted(server, 1);
+  const spi::Grant first = *acquire(*gate, {"u0"});
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::vector<int> order;
+  constexpr int many = 8;
+  for (int i = 1; i <= many; ++i) {
+    threads.emplace_back([&, i] {
+      const auto grant = acquire(*gate, {"u" + std::to_string(i)}, patience);
+      ASSERT_TRUE(grant.has_value());
+      {
+        const std::lock_guard guard(mutex);
+        order.push_back(i);
+      }
+      gate->release(*grant);
+    });
+    // It stands in line when it is shown.
+    ASSERT_TRUE(eventually([&] { return static_cast<int>(gate->snapshot().waiters.size()) == i; }));
+  }
+  gate->release(first);
+  for (std::thread& thread : threads) thread.join();
+  std::vector<int> expected(many);
+  std::iota(expected.begin(), expected.end(), 1);
+  EXPECT_EQ(order, expected);
+}
+
+TEST(Sessions, a_wait_for_one_is_shown_and_said_to_be_that) {  // B7
+  ScriptedServer server;
+  const auto gate = open_scripted(server, 1);
+  const spi::Grant first = *acquire(*gate, {"u1"});
+  std::thread waits([&] { EXPECT_FALSE(acquire(*gate, {"u2"}, 2s).has_value()); });
+  ASSERT_TRUE(eventually([&] { return !gate->snapshot().waiters.empty(); }));
+  const Snapshot snapshot = gate->snapshot();
+  ASSERT_EQ(snapshot.waiters.size(), 1u);
+  EXPECT_EQ(snapshot.waiters[0].wanted, "u2");
+  EXPECT_TRUE(snapshot.waiters[0].blocked_by.empty()) << "no holder is to blame";
+  ASSERT_EQ(snapshot.notes.size(), 1u);
+  EXPECT_NE(snapshot.notes[0].find("1 request waits for a connection"), std::string::npos);
+  waits.join();
+  gate->release(first);
+}
+
+TEST(Sessions, an_owner_that_holds_one_does_not_stand_in_line_for_another) {  // B12
+  ScriptedServer server;
+  const auto gate = open_scripted(server, 1);
+  const spi::Grant first = *acquire(*gate, {"u1"});
+  const auto error = error_of([&] { (void)acquire(*gate, {"u2"}); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::exhausted);
+  gate->release(first);
+}
+
+TEST(Sessions, a_request_in_line_lets_those_pass_who_wait_for_it_and_have_the_sessions) {  // B11
+  ScriptedServer server;
+  const auto gate = open_scripted(server, 1);
+  const spi::OwnerId a = gate->make_owner("a"), b = gate->make_owner("b");
+  const spi::Grant held = *acquire(*gate, {"u1"}, std::nullopt, a);
+  std::thread in_line([&] {  // has its place in the queue for u2, and waits for a session
+    const auto grant = acquire(*gate, {"u2"}, patience, b);
+    EXPECT_TRUE(grant.has_value());
+    if (grant) gate->release(*grant);
+  });
+  ASSERT_TRUE(eventually([&] { return !gate->snapshot().waiters.empty(); }));
+  const auto more = extend(*gate, held, {"u2"}, patience);
+  EXPECT_TRUE(more.has_value()) << "the extend has a session";
+  gate->release(more ? *more : held);
+  in_line.join();
+}
+
+TEST(Sessions, a_cancelled_wait_for_one_ends_at_once) {  // H2
+  ScriptedServer server;
+  const auto gate = open_scripted(server, 1);
+  const spi::Grant first = *acquire(*gate, {"u1"});
+  std::stop_source cancel;
+  const std::stop_token token = cancel.get_token();
+  std::optional<Error> error;
+  std::thread waits([&] {
+    const spi::Plan plan = plan_of({"u2"});
+    error = error_of([&] { (void)gate->acquire({.plan = plan, .cancel = &token}); });
+  });
+  ASSERT_TRUE(eventually([&] { return !gate->snapshot().waiters.empty(); }));
+  cancel.request_stop();
+  waits.join();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::cancelled);
+  gate->release(first);
+}
+
+// --- deadlines -------------------------------------------------------------------------------------------
+
+TEST(Deadlines, end_a_wait_at_the_store_and_leave_nothing) {  // H2, H8
+  ScriptedServer server;
+  const auto one = open_scripted(server), two = open_scripted(server);
+  const spi::Grant held = *acquire(*one, {"u1"});
+  const Clock::time_point begin = Clock::now();
+  EXPECT_FALSE(acquire(*two, {"u0", "u1"}, 100ms).has_value());
+  EXPECT_GE(Clock::now() - begin, 100ms);
+  EXPECT_LT(Clock::now() - begin, 2s);
+  EXPECT_EQ(server.holding(), 1u) << "what it had reached was given back";
+  one->release(held);
+}
+
+TEST(Deadlines, hold_across_waits_that_the_store_ends_itself) {  // B5, H2
+  ScriptedServer server;
+  server.longest_wait = 10ms;
+  const auto one = open_scripted(server), two = open_scripted(server);
+  const spi::Grant held = *acquire(*one, {"u1"});
+  EXPECT_FALSE(acquire(*two, {"u1"}, 200ms).has_value());
+  EXPECT_GT(server.asked.load(), 5u) << "it asked again and again";
+  one->release(held);
+  EXPECT_TRUE(acquire(*two, {"u1"}, patience).has_value());
+}
+
+TEST(Deadlines, a_try_does_not_wait) {  // H2
+  ScriptedServer server;
+  const auto one = open_scripted(server), two = open_scripted(server);
+  const spi::Grant held = *acquire(*one, {"u1"});
+  EXPECT_FALSE(try_acquire(*two, {"u1"}).has_value());
+  one->release(held);
+  EXPECT_TRUE(try_acquire(*two, {"u1"}).has_value());
+}
+
+TEST(Deadlines, hold_while_a_connection_is_made) {  // H2
+  ScriptedServer server;
+  server.connect_time = 500ms;
+  const auto gate = open_scripted(server);
+  const auto error = error_of([&] { (void)acquire(*gate, {"u1"}, 50ms); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::timeout);
+  EXPECT_TRUE(eventually([&] { return server.connected == 1; }));
+  EXPECT_TRUE(acquire(*gate, {"u1"}, patience).has_value());
+  EXPECT_EQ(server.connected.load(), 1u) << "what was begun for the first served the second";
+}
+
+// --- deadlocks -------------------------------------------------------------------------------------------
+
+// Two processes, each holds one lock and asks for the other's.
+TEST(Deadlocks, between_two_processes_end_one_of_them_with_the_cycle_in_words) {  // B11
+  for (const bool shows_waits : {true, false}) {
+    ScriptedServer server;
+    server.shows_waits = shows_waits;
+    const auto one = open_scripted(server), two = open_scripted(server);
+    const auto crosses = [](spi::Backend& gate, const std::string& mine, const std::string& next, std::latch& held) {
+      return error_of([&] {
+        const spi::Grant grant = *acquire(gate, {mine});
+        held.arrive_and_wait();
+        std::optional<spi::Grant> more;
+        const auto error = error_of([&] { more = acquire(gate, {next}, patience); });
+        if (more) gate.release(*more);
+        gate.release(grant);
+        if (error) throw *error;
+      });
+    };
+    std::latch held(2);
+    auto a = std::async(std::launch::async, [&] { return crosses(*one, "p", "q", held); });
+    auto b = std::async(std::launch::async, [&] { return crosses(*two, "q", "p", held); });
+    const std::optional<Error> errors[] = {a.get(), b.get()};
+    ASSERT_NE(errors[0].has_value(), errors[1].has_value()) << "exactly one is the victim";
+    const Error& error = errors[0] ? *errors[0] : *errors[1];
+    EXPECT_EQ(error.kind(), ErrorKind::deadlock) << error.what();
+    EXPECT_NE(std::string(error.what()).find("waits for p"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("waits for q"), std::string::npos) << error.what();
+    EXPECT_EQ(server.holding(), 0u);
+  }
+}
+
+TEST(Deadlocks, that_the_store_sees_make_an_ordered_acquire_ask_again) {  // B11: it holds nothing, so it is no victim
+  ScriptedServer server;
+  const auto one = open_scripted(server), two = open_scripted(server);
+  const spi::Grant held = *acquire(*one, {"u1"});
+  auto waits = std::async(std::launch::async, [&] { return acquire(*two, {"u1"}, patience); });
+  ASSERT_TRUE(eventually([&] { return server.waiting() == 1; }));
+  server.choose_as_victim(5);
+  EXPECT_TRUE(eventually([&] { return server.asked > 5; }));
+  one->release(held);
+  const std::optional<spi::Grant> grant = waits.get();
+  EXPECT_TRUE(grant.has_value());
+  if (grant) two->release(*grant);
+}
+
+TEST(Deadlocks, that_the_store_sees_release_the_whole_lock_of_an_extend) {  // H9
+  ScriptedServer server;
+  const auto one = open_scripted(server), two = open_scripted(server);
+  const spi::Grant taken = *acquire(*one, {"u2"}), mine = *acquire(*two, {"u1"});
+  auto waits =
+      std::async(std::launch::async, [&] { return error_of([&] { (void)extend(*two, mine, {"u2"}, patience); }); });
+  ASSERT_TRUE(eventually([&] { return server.waiting() == 1; }));
+  server.choose_as_victim(1);
+  const std::optional<Error> error = waits.get();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::deadlock);
+  EXPECT_TRUE(try_acquire(*two, {"u1"}).has_value()) << "nothing of it is held";
+  one->release(taken);
+}
+
+TEST(Deadlocks, are_not_seen_in_a_crowd_that_only_waits) {  // B11, B12
+  ScriptedServer server;
+  const auto one = open_scripted(server), two = open_scripted(server, 64), three = open_scripted(server, 64);
+  const spi::Grant held = *acquire(*one, {"hot"});
+  std::vector<std::thread> threads;
+  std::atomic<int> granted = 0, failed = 0;
+  constexpr int each = 20;
+  for (spi::Backend* const gate : {two.get(), three.get()}) {
+    for (int i = 0; i < each; ++i) {
+      threads.emplace_back([&, gate, i] {  // each holds a lock, and waits for the hot one
+        const spi::Grant own = *acquire(*gate, {"own" + std::to_string(i) + (gate == two.get() ? "a" : "b")});
+        const auto error = error_of([&] {
+          const auto hot = acquire(*gate, {"hot"}, patience);
+          if (hot) ++granted;
+          if (hot) gate->release(*hot);
+        });
+        if (error) ++failed;
+        gate->release(own);
+      });
+    }
+  }
+  EXPECT_TRUE(eventually([&] { return server.notices().size() > each; })) << "they are published, and looked at";
+  const std::uint64_t read = server.notices_read.load();
+  EXPECT_TRUE(eventually([&] { return server.notices_read > read + 10; }));
+  EXPECT_EQ(failed, 0);
+  one->release(held);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(granted, 2 * each);
+  EXPECT_EQ(failed, 0);
+}
+
+// --- notices ---------------------------------------------------------------------------------------------
+
+TEST(Notices, that_are_written_stay_although_others_are_not) {  // B12: publishing must come to an end
+  ScriptedServer server;
+  server.notices_a_call = 7;
+  const auto gate = open_scripted(server, 64, 1ms);
+  std::vector<spi::Grant> held;
+  for (int i = 0; i < 20; ++i) {
+    const std::string path = "u" + std::to_string(i);
+    held.push_back(*acquire(*gate, {path}, std::nullopt, gate->make_owner(path)));
+  }
+  EXPECT_TRUE(eventually([&] { return server.notices().size() == 20; })) << server.notices().size();
+  for (const spi::Grant& grant : held) gate->release(grant);
+  EXPECT_TRUE(eventually([&] { return server.notices().empty(); }));
+}
+
+TEST(Notices, go_when_the_locker_closes) {  // B6
+  ScriptedServer server;
+  auto gate = open_scripted(server, 16, 1ms);
+  const spi::Grant held = *acquire(*gate, {"u1"});
+  EXPECT_TRUE(eventually([&] { return server.notices().size() == 1; }));
+  gate->release(held);
+  gate->close();
+  EXPECT_TRUE(server.notices().empty());
+}
+
+// --- closing ---------------------------------------------------------------------------------------------
+
+TEST(Closing, ends_sessions_when_the_last_lock_is_released) {  // B6
+  ScriptedServer server;
+  auto gate = open_scripted(server);
+  const spi::Grant held = *acquire(*gate, {"u1"});
+  gate->close();
+  EXPECT_EQ(server.holding(), 1u) << "a lock outlives its Locker";
+  gate->release(held);
+  EXPECT_EQ(server.holding(), 0u);
+  gate.reset();
+}
+
+TEST(Closing, takes_less_than_a_second_at_a_silent_server) {  // B6
+  ScriptedServer server;
+  auto gate = open_scripted(server);
+  gate->release(*acquire(*gate, {"u1"}));
+  server.be_silent(true);
+  const Clock::time_point begin = Clock::now();
+  gate->close();
+  EXPECT_LT(Clock::now() - begin, 1s);
+  server.be_silent(false);
+}
+
+// --- scale -----------------------------------------------------------------------------------------------
+
+TEST(Scale, a_thousand_threads_share_sixteen_sessions) {  // B12
+  ScriptedServer server;
+  const auto gate = open_scripted(server, 16);
+  std::atomic<int> done = 0;
+  std::vector<std::thread> threads;
+  constexpr int many = 1000;
+  for (int i = 0; i < many; ++i) {
+    threads.emplace_back([&, i] {
+      const auto grant = acquire(*gate, {"u" + std::to_string(i)}, 2 * patience);
+      ASSERT_TRUE(grant.has_value());
+      gate->release(*grant);
+      ++done;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(done, many);
+  EXPECT_LE(server.connected.load(), 16u + 2u);
+}
+
+}  // namespace
+}  // namespace hierlock::remote
