@@ -81,7 +81,8 @@ class Lock {
   //   timeout, busy, cancelled, exhausted, invalid_argument: the lock holds what it held before. (On mysql: rows that
   //   were reached stay locked at the server until the release: others may wait for them without need.)
   //   deadlock: the whole lock is released, held() is false
-  //   lost: the store has taken it away, held() is false. (On mysql also when a wait could not be ended otherwise.)
+  //   lost: the store has taken it away, held() is false, and it is still to be released. (On mysql also when a wait
+  //   could not be ended otherwise.)
   void extend(const Target& target, const AcquireOptions& options = {});
 
   // Hands the lock to another owner (of the same Locker), for the next thread or task. If that owner is waiting and the

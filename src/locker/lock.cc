@@ -65,9 +65,14 @@ void Lock::extend(const Target& target, const AcquireOptions& options) {
   if (!held()) throw_not_held();
   try {
     grant_ = *core_->run(spi::Plan(target), options, {}, &grant_, false);
+  } catch (const Error& error) {
+    // After a deadlock the grant is gone, and nothing keeps the Core alive for this handle. In all other cases the lock
+    // stays its holder's to release, also if it was taken away meanwhile. Until then nobody is given what lies above
+    // it. So held() must not decide here: an operator may have broken the lock since the extend failed.
+    if (error.kind() == ErrorKind::deadlock) release();
+    throw;
   } catch (...) {
-    // A deadlock released it, or it was lost: nothing keeps the Core alive for this handle any more.
-    if (!held()) std::exchange(core_, nullptr)->release(grant_);
+    if (!held()) release();  // no memory, perhaps for the words of a deadlock
     throw;
   }
 }

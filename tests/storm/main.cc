@@ -37,6 +37,7 @@ constexpr const char* usage = R"(usage: storm [OPTION...]
   --seed S          what is chosen at random (default: HIERLOCK_SEED, or a new one); schedules differ all the same
   --stops PERCENT   how often somebody is stopped for a while, in relation to kills (default: 10)
   --own-stops N     a worker stops itself inside the engine once in about N stores (default: 20000; 0: never)
+  --danger PERCENT  how much of the work is with locks that are broken, and breaking them (default: 13)
   --pause MS        between two kills, on average (default: 10)
   --quiet-kills N   kills of the second phase, which measures how long others wait for a dead holder (default: 1000)
   --max-locks N     room in the table (default: 4000, for more workers more)
@@ -127,9 +128,11 @@ int run(const Options& options) {
   }
   if (interrupted()) std::printf("\ninterrupted\n");
   if (violations > 0) {
-    std::printf("\n%u violations; again with: storm --workers %zu --seed %llu --stops %u --pause %g --max-locks %u\n",
-                violations, options.workers, static_cast<unsigned long long>(options.seed), options.stops,
-                options.pause_ms, options.max_locks);
+    std::printf(
+        "\n%u violations; again with: storm --workers %zu --seed %llu --stops %u --danger %u --pause %g --max-locks "
+        "%u\n",
+        violations, options.workers, static_cast<unsigned long long>(options.seed), options.stops, options.danger,
+        options.pause_ms, options.max_locks);
   } else {
     std::printf("\nno violation\n");
   }
@@ -223,6 +226,8 @@ int run_with(int argc, char** argv) {
       options.stops = static_cast<unsigned>(number(value(), 100));
     } else if (option == "--own-stops") {
       options.own_stops = static_cast<std::uint32_t>(number(value(), 1'000'000'000));
+    } else if (option == "--danger") {
+      options.danger = static_cast<unsigned>(number(value(), 100));
     } else if (option == "--pause") {
       options.pause_ms = static_cast<double>(number(value(), 10'000));
     } else if (option == "--quiet-kills") {

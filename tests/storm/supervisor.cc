@@ -124,7 +124,8 @@ Supervisor::Supervisor(const Witness& witness, const Options& options, const std
                options.workers,
                options.max_locks * 3 / 4,
                options.fault,
-               options.own_stops},
+               options.own_stops,
+               options.danger},
       random_(options.seed),
       workers_(options.workers) {}
 

@@ -25,6 +25,7 @@ struct Options {
   std::uint64_t seed = 0;
   unsigned stops = 10;               // of a hundred kills, how many are accompanied by a SIGSTOP for a while
   std::uint32_t own_stops = 20'000;  // see Setting
+  unsigned danger = 13;              // see Setting
   double pause_ms = 10;              // between two kills, on average
   std::uint64_t quiet_kills = 0;     // of the second phase
   std::uint32_t max_locks = 0;       // 0: as many as the workers need, and few enough to run out of nodes

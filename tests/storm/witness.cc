@@ -324,6 +324,10 @@ void Testimony::extended(Inside& inside, const Inside& more) const {
 
 void Testimony::lost_by_extend(Inside& inside) const {
   row_.extend_lost.store(row_.extend.load());
+  broken_in_extend(inside);
+}
+
+void Testimony::broken_in_extend(Inside& inside) const {
   mark(inside, -1);
   inside.modes.fill(0);
   row_.extend.fetch_add(1);

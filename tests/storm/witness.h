@@ -88,7 +88,7 @@ struct alignas(64) Row {
   Word<std::int64_t> state_since;
   Word<std::uint64_t> moves;        // how often it came and went
   Word<std::uint64_t> extend;       // odd while inside extend()
-  Word<std::uint64_t> extend_lost;  // the last odd value whose extend() gave everything back
+  Word<std::uint64_t> extend_lost;  // the last odd value whose extend() gave everything back: a deadlock
   // The journal: about to count `place` from `from`; it is the worker's step number `ordinal` there.
   Word<std::uint32_t> about_to;  // place + 1
   Word<std::uint64_t> from, ordinal;
@@ -171,6 +171,8 @@ class Testimony {
   void extended(Inside& inside, const Inside& more) const;
   void not_extended() const { row_.extend.fetch_add(1); }
   void lost_by_extend(Inside& inside) const;
+  // The lock was found broken by an extend(), and is still to be released: until then nothing above it is excused.
+  void broken_in_extend(Inside& inside) const;
   // About to be released: what was seen at first must still be so.
   void leave(Inside& inside) const;
 

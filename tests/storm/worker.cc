@@ -71,7 +71,7 @@ struct Ask {
 struct Held {
   Lock lock;
   Inside inside;
-  bool given_up = false;  // an extend lost it: there is nothing to release
+  bool given_up = false;  // an extend lost it: it is released already
 };
 
 class Worker {
@@ -92,7 +92,15 @@ class Worker {
       testimony_.state(State::idle);
       if (chance(10)) nap(below(1000));
       be_rogue();
-      const unsigned what = below(100);
+      if (chance(setting_.danger)) {
+        if (chance(30)) {
+          break_somebody();
+        } else {
+          be_endangered();
+        }
+        continue;
+      }
+      const unsigned what = below(87);
       if (what < 44) {
         one();
       } else if (what < 57) {
@@ -101,10 +109,6 @@ class Worker {
         grow();
       } else if (what < 85) {
         nest();
-      } else if (what < 94) {
-        be_endangered();
-      } else if (what < 98) {
-        break_somebody();
       } else {
         look();
       }
@@ -415,10 +419,15 @@ class Worker {
     std::optional<std::int64_t> fence;
     if (!error) fence = fence_of(held);
     if (error == ErrorKind::deadlock || error == ErrorKind::lost || (!error && !fence)) {
-      testimony_.lost_by_extend(held.inside);
+      if (error == ErrorKind::deadlock) {
+        testimony_.lost_by_extend(held.inside);
+      } else {
+        testimony_.broken_in_extend(held.inside);
+      }
       held.given_up = true;
       testimony_.state(State::idle);
-      if (held.lock.held()) testimony_.violation("extend: deadlock, and the lock is still held: " + ask.target.str());
+      if (held.lock.held())
+        testimony_.violation("extend: deadlock or lost, and the lock is still held: " + ask.target.str());
       held.lock.release();
       return false;
     }

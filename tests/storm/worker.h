@@ -32,6 +32,7 @@ struct Setting {
   unsigned scratch = 0;  // leaves below each account that nobody else asks for: more in all than the table has nodes
   Break fault = Break::nothing;
   std::uint32_t own_stops = 0;  // a worker stops itself inside the engine once in about so many stores; 0: never
+  unsigned danger = 0;          // of a hundred turns, how many go to locks that are broken, and to breaking them
 };
 
 // Returns when the witness says stop. Runs in a process of its own.

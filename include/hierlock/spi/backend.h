@@ -82,7 +82,7 @@ class Backend {
   virtual Grant at_once_again(std::string_view) noexcept { return {}; }
 
   // As Lock::extend says; the grant as it is afterwards. No value as for acquire: the old grant is as it was. On
-  // `deadlock` the old grant is gone.
+  // `deadlock` the old grant is gone. On any other error, `lost` among them, it is still to be released.
   virtual std::optional<Grant> extend(const Grant& grant, const Request& request) = 0;
 
   // Never throws, never blocks for more than 1 s. A grant is released at most once.
