@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "mysql_client/error_codes.h"
+
 namespace hierlock::mysql {
 
 namespace {
@@ -16,7 +18,6 @@ constexpr std::chrono::seconds last_words{2}, last_words_of_a_try{1};
 // A KILL that arrives before the statement has begun ends nothing: it is said again.
 constexpr std::chrono::milliseconds kill_interval{20};
 constexpr std::chrono::hours long_time{1};
-constexpr unsigned no_such_thread = 1094;
 
 }  // namespace
 
@@ -59,7 +60,7 @@ bool LockWait::interrupt() {
     if (side.identity() != connection_.identity()) return false;  // another server has other sessions by that number
     const Reply reply = side.query("KILL QUERY " + std::to_string(connection_.id()), limit);
     if (!limit.next()) unanswered = true;  // it may still come to be, and hit a later statement
-    return reply.well() || reply.code == no_such_thread;
+    return reply.well() || reply.code == codes::no_such_session;
   };
   return pool_.urgently_on_the_side(kill, limit) && !unanswered;
 }

@@ -8,9 +8,9 @@
 
 #include <hierlock/spi/backend.h>
 
-#include "mysql/connection.h"
 #include "mysql/pool.h"
 #include "mysql/sessions.h"
+#include "mysql_client/connection.h"
 
 namespace hierlock::mysql {
 

@@ -14,7 +14,7 @@
 
 #include <hierlock/spi/backend.h>
 
-#include "mysql/connection.h"
+#include "mysql_client/connection.h"
 #include "timed/timed_mutex.h"
 
 namespace hierlock::mysql {

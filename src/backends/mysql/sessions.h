@@ -20,8 +20,8 @@
 
 #include <hierlock/spi/backend.h>
 
-#include "mysql/connection.h"
 #include "mysql/who.h"
+#include "mysql_client/connection.h"
 #include "timed/timed_mutex.h"
 
 namespace hierlock::mysql {

@@ -13,6 +13,7 @@
 #include "embedded/embedded.h"
 #include "mysql/doctor.h"
 #include "mysql/explain.h"
+#include "mysql/lock_rows.h"
 #include "mysql/lock_wait.h"
 #include "mysql/looker.h"
 #include "mysql/pool.h"
@@ -22,6 +23,7 @@
 #include "mysql/sessions.h"
 #include "mysql/statements.h"
 #include "mysql/watch.h"
+#include "mysql_client/error_codes.h"
 #include "plan/buckets.h"
 #include "plan/text.h"
 
@@ -41,8 +43,7 @@ constexpr seconds longest_try{2}, longest_extending_try{5};
 constexpr std::chrono::milliseconds look_interval{50};
 constexpr Clock::time_point never = Clock::time_point::max();
 
-constexpr unsigned lock_wait_timeout = 1205, deadlock = 1213, query_interrupted = 1317, lock_no_wait = 3572,
-                   duplicate_key = 1062;
+using codes::lock_wait_timeout, codes::deadlock, codes::query_interrupted, codes::lock_no_wait, codes::duplicate_key;
 
 // A session that has ended, or was given up and is closed, takes its locks with it.
 Error lost_with_session(const std::string& why) {
@@ -469,10 +470,10 @@ Store::Answer Store::ask(const Asking& asking, LockReply& reply, std::int64_t& s
   watched = &limit;
   do {
     sent = now_with_suspend();
-    reply = connection.lock(recorded_, rows, request.no_wait, usual, limit);
+    reply = lock_all(connection, recorded_, rows, request.no_wait, usual, limit);
     // Which is missing? It may be there by now.
     if (reply.well() && !reply.all && usual != Form::one_by_one && !limit.ended()) {
-      reply = connection.lock(recorded_, rows, request.no_wait, Form::one_by_one, limit);
+      reply = lock_all(connection, recorded_, rows, request.no_wait, Form::one_by_one, limit);
     }
     if (extended != nullptr && reply.code == lock_wait_timeout) confirm_kept(*extended);
     // The server ends each wait after 2 s. So one who died while waiting is not waited for longer (B5), and neither is

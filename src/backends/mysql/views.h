@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "mysql/address.h"
-#include "mysql/connection.h"
+#include "mysql/options.h"
+#include "mysql_client/connection.h"
 #include "plan/buckets.h"
 
 namespace hierlock::mysql {

@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "mysql_client/error_codes.h"
+
 namespace hierlock::mysql {
 
 namespace {
@@ -37,8 +39,6 @@ constexpr milliseconds changed_time{200};
 constexpr seconds may_be_cycle_for{3};
 constexpr int may_be_cycle_looks = 4;
 constexpr milliseconds ask_server_interval{750};
-// The server has rolled back all of the transaction, not just the statement.
-constexpr unsigned all_rolled_back = 1213;
 
 bool is_off(const std::optional<std::string>& value) { return value == "0" || value == "OFF"; }
 
@@ -293,7 +293,7 @@ bool Watch::write(const std::vector<std::string>& statements, Clock::time_point 
         bool all = true, failed = false;
         for (const std::string& sql : statements) {
           const Reply reply = side.query(sql, soon);
-          if (!reply.well() && (failed || reply.code == all_rolled_back || side.broken())) {
+          if (!reply.well() && (failed || reply.code == codes::deadlock || side.broken())) {
             side.query("ROLLBACK", soon);
             return !side.broken();
           }

@@ -15,7 +15,7 @@
 
 #include <hierlock/spi/plan.h>
 
-#include "mysql/connection.h"
+#include "mysql_client/connection.h"
 #include "plan/buckets.h"
 
 namespace hierlock::mysql {

@@ -1,4 +1,4 @@
-#include "mysql/login.h"
+#include "mysql_client/login.h"
 
 #include <mysql.h>
 #include <mysql/plugin_auth.h>

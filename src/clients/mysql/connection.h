@@ -1,29 +1,23 @@
-// Connection: one session of a MySQL or MariaDB server, driven so that its thread never blocks in the client library.
+// Connection: one session of a MySQL or MariaDB server. The caller's thread never blocks in the client library.
 //
-// Every call sends, then watches the socket itself, under a WaitLimit. A call that is given up leaves the connection
-// broken: it can only be closed.
+// Every call sends, then watches the socket itself, under a WaitLimit. If the limit gives up, the connection is broken:
+// it can only be closed. One thread uses a connection at a time.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <hierlock/error.h>
-
-#include "mysql/address.h"
-#include "mysql/statements.h"
-#include "plan/buckets.h"
+#include "mysql_client/address.h"
+#include "mysql_client/errors.h"
 #include "timed/timed_mutex.h"
 #include "timed/wait_limit.h"
 
@@ -38,9 +32,9 @@ using timed::SharedDeadline;
 using timed::TimedMutex;
 using timed::WaitLimit;
 
-// What the server said: an error by its number, or rows.
+// The server's answer: an error (error_codes.h), or rows.
 struct Reply {
-  unsigned code = 0;  // 0: well
+  unsigned code = 0;  // 0: no error
   std::string message;
   std::vector<std::vector<std::optional<std::string>>> rows{};
   std::uint64_t changed = 0;  // rows, by a statement that returns none
@@ -48,26 +42,14 @@ struct Reply {
   bool well() const { return code == 0; }
 };
 
-// The answer to a locking statement.
-struct LockReply {
-  unsigned code = 0;
-  std::string message;
-  bool all = false;           // every row exists, and is locked
-  std::vector<bool> there;    // if not, which of them exist; empty: the statement does not tell
-  std::uint64_t minted = 0;   // UUID_SHORT(), read when all rows were locked
-  std::uint64_t session = 0;  // CONNECTION_ID(), as the server says it now
-
-  bool well() const { return code == 0; }
-};
-
-// The numbers of the sessions that are open: whoever looks at a server from outside knows by it which are its own.
+// The server's numbers of this process's open sessions. A view of the server's sessions is compared with it.
 class Roll {
  public:
   void enter(std::uint64_t session) {
     const std::lock_guard guard(mutex_);
     sessions_[session].reset();
   }
-  // A server may show it a little longer.
+  // The server may show the session a little longer.
   void leave(std::uint64_t session) noexcept {
     const std::lock_guard guard(mutex_);
     const Clock::time_point now = Clock::now();
@@ -85,9 +67,23 @@ class Roll {
   std::map<std::uint64_t, std::optional<Clock::time_point>> sessions_;  // when it left, if it has
 };
 
+// A prepared statement of one connection. Its parameters and its results are whole numbers.
+class Statement {
+ public:
+  std::span<std::uint64_t> parameters() noexcept { return in_; }
+
+ private:
+  friend class Connection;
+  struct Close {
+    void operator()(st_mysql_stmt* handle) const;
+  };
+  std::unique_ptr<st_mysql_stmt, Close> handle_;  // none: it is not prepared
+  std::vector<std::uint64_t> in_, out_;           // bound to the handle, so they never move
+};
+
 class Connection {
  public:
-  static constexpr std::size_t most_statements = 64;  // that lock, prepared at once; and ROLLBACK
+  static constexpr std::size_t most_statements = 64;  // prepared at once; ROLLBACK is not counted
 
   // Connects and logs in. Throws Error.
   Connection(const Address& address, WaitLimit& limit);
@@ -118,49 +114,44 @@ class Connection {
   Reply ask(std::string_view sql, WaitLimit& limit);
   // Several in one round trip: what each is answered, up to the first error, which ends it.
   std::vector<Reply> query_all(std::span<const std::string> statements, WaitLimit& limit);
-  // Locks rows by a statement of statements.h, which is prepared when its like is first used here. `table` is always
-  // the same.
-  LockReply lock(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form, WaitLimit& limit);
+  // The prepared statement with this key, which the caller chooses: statements with one key have the same SQL. Sends
+  // nothing. The reference is valid until the next call of statement() or execute().
+  Statement& statement(std::string_view key, std::size_t parameters, std::size_t columns);
+  // Executes it with its parameters(), in one round trip, and one more if it has to be prepared. `sql` is called only
+  // then, and has a `?` for each parameter and no other. `row` is called for each row of the result. Neither is copied
+  // to the heap if it is passed by std::ref. The reply has no rows.
+  using Sql = std::function<std::string()>;
+  using Row = std::function<void(std::span<const std::uint64_t>)>;
+  Reply execute(Statement& statement, const Sql& sql, const Row& row, WaitLimit& limit);
 
-  // ROLLBACK, which both servers do faster if it is prepared: one round trip, when it is first used. If that is
-  // refused, it is sent as text.
+  // ROLLBACK. Both servers do it faster if it is prepared, which is one more round trip when it is first used. If the
+  // server refuses to prepare it, it is sent as text.
   Reply roll_back(WaitLimit& limit);
 
-  // A query that another thread's loop carries on: begin, then go_on whenever the socket is ready, until it is done.
+  // A query that the caller's own loop carries on. Call begin(), then go_on() whenever the socket is ready.
   void begin(std::string_view sql);
-  bool go_on();  // true when reply() is there
+  bool go_on();  // true: reply() has the answer
   Reply reply() { return std::move(slow_reply_); }
-  Reply end(WaitLimit& limit);  // or waits for it
+  Reply end(WaitLimit& limit);  // waits for the answer
 
  private:
-  struct Close {
-    void operator()(st_mysql_stmt* statement) const;
-  };
-  // A prepared statement, with room for what goes in and out: it is told once where that is.
-  struct Statement {
-    std::unique_ptr<st_mysql_stmt, Close> handle;
-    std::vector<std::uint32_t> buckets;
-    std::array<std::uint64_t, 2> answer{};
-  };
-
   template <class Start, class Continue>
   bool drive(Start start, Continue go_on, WaitLimit& limit);
   Reply failure() const;
   Reply rest_of_reply(WaitLimit& limit);
-  void prepare_roll_back(WaitLimit& limit);
+  Reply prepare(Statement& statement, const std::string& sql, WaitLimit& limit);
+  void forget(const Statement& statement);
   void read_rows(Reply& reply);
   bool slow_step(int waits);
-  Statement* prepared(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form,
-                      WaitLimit& limit, LockReply& reply);
 
   st_mysql* mysql_;
   int socket_ = -1;
   std::uint64_t id_ = 0;
-  bool mariadb_ = false, broken_ = false, looks_briefly_ = false, prepares_roll_back_ = true;
+  bool mariadb_ = false, broken_ = false, looks_briefly_ = false;
   std::string version_, identity_;
   std::shared_ptr<Roll> roll_;
-  std::unique_ptr<st_mysql_stmt, Close> roll_back_;
-  std::map<std::string, Statement> statements_;  // by lock_rows_name()
+  Statement roll_back_;
+  std::map<std::string, Statement, std::less<>> statements_;  // by key
   // begin/go_on
   enum class Slow { none, query, result } slow_ = Slow::none;
   int slow_waits_ = 0, slow_failed_ = 0;
@@ -168,16 +159,9 @@ class Connection {
   Reply slow_reply_;
 };
 
-// What a number of the server or of its client means to somebody who locks. `doing` is for the message: "cannot …".
-Error error_of(unsigned code, const std::string& message, const std::string& doing);
-// Of this machine, for people.
+// The name of this machine, for people.
 std::string host_name();
-// What it is called among the attributes of a connection.
+// The connection attribute that carries it.
 inline constexpr const char* host_attribute = "hierlock_host";
-
-// The connection is of no use any more.
-bool is_disconnect(unsigned code) noexcept;
-// A right is missing, as GRANT gives it.
-bool lacks_right(unsigned code) noexcept;
 
 }  // namespace hierlock::mysql
