@@ -293,7 +293,7 @@ Finding prepared_statements(const Seen& seen, const Options& options) {
   const std::string text = "a process with this URL prepares up to " + std::to_string(need) + "; the server takes " +
                            value + ", " + std::to_string(used) + " are there";
   if (most >= used + need) return good("prepared_statements", text);
-  return bad("prepared_statements", Verdict::slow, text + ": some locks may fail with `exhausted`",
+  return bad("prepared_statements", Verdict::slow, text + ": statements beyond that are sent as text, which is slower",
              "raise max_prepared_stmt_count, or lower connections= in the URL");
 }
 

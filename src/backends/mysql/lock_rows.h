@@ -23,7 +23,7 @@ struct LockReply {
 };
 
 // Locks the rows in one round trip. The first lock of each shape on a connection takes one more, to prepare the
-// statement. `table` is always the same for one connection.
+// statement. So does a shape that 64 others have pushed out since. `table` is always the same for one connection.
 LockReply lock_all(Connection& connection, const BucketTable& table, std::span<const plan::Row> rows, bool no_wait,
                    Form form, WaitLimit& limit);
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
@@ -31,7 +32,7 @@ timespec to_timespec(Clock::duration time) {
   return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
 }
 
-// Watches for at most so long; which of the things waited for are there, as the client library counts them.
+// Watches the socket for at most so long. Returns which of the events in `waits` are there.
 int look(int socket, int waits, int wake, Clock::duration time) {
   pollfd fds[2] = {{socket, 0, 0}, {wake, POLLIN, 0}};
   if ((waits & MYSQL_WAIT_READ) != 0) fds[0].events |= POLLIN;
@@ -47,10 +48,10 @@ int look(int socket, int waits, int wake, Clock::duration time) {
   return ready & waits;
 }
 
-// The same for an answer that is expected at once, where nothing else has to be noticed. Sleeping in recv() takes a
-// coarse timer instead of an exact one, which is 1 us less of the 20 that a round trip takes on one machine. The kernel
-// rounds up to its clock tick, twice, of which there are at least 100 a second. A socket that does not block (with TLS)
-// says at once that nothing is there.
+// The same for an answer that is expected at once, if nothing else has to be noticed. recv() sleeps with a coarse timer
+// instead of an exact one. That saves 1 us of the 20 that a round trip takes on one machine. The kernel rounds the time
+// up to its clock tick, twice, and there are at least 100 ticks a second. A non-blocking socket (with TLS) says at once
+// that nothing is there.
 constexpr timeval brief_look{0, 4'000};
 constexpr std::chrono::milliseconds longest_brief_look{25};
 
@@ -67,8 +68,8 @@ void start_client_library() {
   });
 }
 
-// libmariadb shakes hands for TLS in a call that blocks, for ever if the server says nothing. So a thread of its
-// own keeps the WaitLimit during such calls, and ends them by shutting the socket down.
+// libmariadb does the TLS handshake in a call that blocks, for ever if the server says nothing. So during such calls a
+// thread keeps the WaitLimit. It ends a call by shutting the socket down.
 class Warden {
  public:
   explicit Warden(WaitLimit& limit) : limit_(limit) {
@@ -143,7 +144,7 @@ std::string host_name() {
 
 // --- connecting ------------------------------------------------------------------------------------------
 
-Connection::Connection(const Address& address, WaitLimit& limit) {
+Connection::Connection(const Address& address, WaitLimit& limit, const ConnectOptions& options) {
   if (address.socket.empty()) endpoint::await_name(address.host, address.place(), limit);
   start_client_library();
   mysql_ = mysql_init(nullptr);
@@ -160,9 +161,9 @@ Connection::Connection(const Address& address, WaitLimit& limit) {
   const unsigned protocol = address.socket.empty() ? MYSQL_PROTOCOL_TCP : MYSQL_PROTOCOL_SOCKET;
   mysql_options(mysql_, MYSQL_OPT_PROTOCOL, &protocol);
   mysql_options(mysql_, MYSQL_SET_CHARSET_NAME, "utf8mb4");
-  // Part of the login. With the client library's own `_pid` they tell whose session it is before anybody has written
-  // that down (views.h).
-  mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "hierlock");
+  // Connection attributes, part of the login. With the client library's own `_pid` they tell which process a session
+  // belongs to.
+  mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", options.program);
   mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, host_attribute, host_name().c_str());
   const unsigned no_files = 0;  // never upload local files (LOAD DATA LOCAL)
   mysql_options(mysql_, MYSQL_OPT_LOCAL_INFILE, &no_files);
@@ -182,6 +183,8 @@ Connection::Connection(const Address& address, WaitLimit& limit) {
   } catch (const Error& error) {
     refuse(error);
   }
+  const unsigned long flags =
+      (options.many_statements ? CLIENT_MULTI_STATEMENTS : 0UL) | (options.count_found_rows ? CLIENT_FOUND_ROWS : 0UL);
   const auto go_on = [&](int ready) { return mysql_real_connect_cont(&connected, mysql_, ready); };
   bool answered = drive(
       [&] {
@@ -189,7 +192,7 @@ Connection::Connection(const Address& address, WaitLimit& limit) {
         const bool local = !address.socket.empty();
         return mysql_real_connect_start(&connected, mysql_, local ? "localhost" : address.host.c_str(),
                                         address.user.c_str(), "", address.database.c_str(), address.port,
-                                        local ? address.socket.c_str() : nullptr, CLIENT_MULTI_STATEMENTS);
+                                        local ? address.socket.c_str() : nullptr, flags);
       },
       [&](int ready) {
         if (!warden) return go_on(ready);
@@ -222,8 +225,8 @@ Connection::Connection(const Address& address, WaitLimit& limit) {
   if (connected == nullptr) refuse(error_of(mysql_errno(mysql_), mysql_error(mysql_), doing));
   socket_ = static_cast<int>(mysql_get_socket(mysql_));
   fcntl(socket_, F_SETFD, FD_CLOEXEC);
-  // Data that is not acknowledged for so long ends the connection; and somebody who waits for a lock, and therefore
-  // sends nothing, asks whether the server's machine is still there. All of it fails on a unix socket.
+  // Data that is not acknowledged for so long ends the connection. A session that waits for a lock sends nothing, so
+  // the kernel asks whether the server's machine is still there. All of it fails on a unix socket, harmlessly.
   const int silence_ms = 10'000, ask = 1, ask_after_s = 5, ask_again_s = 2;
   setsockopt(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
   setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &ask, sizeof ask);
@@ -240,8 +243,8 @@ Connection::~Connection() {
   if (socket_ >= 0 && (broken_ || slow_ != Slow::none)) shutdown(socket_, SHUT_RDWR);  // nothing of it can block then
   if (slow_result_ != nullptr) mysql_free_result(static_cast<MYSQL_RES*>(slow_result_));
   mysql_close(mysql_);
-  // After it: it takes its statements off the connection, which until then lists them. The server forgets them with the
-  // session; asking it to would be a message each.
+  // After mysql_close(), which detaches the statements from the connection. The server forgets them with the session;
+  // closing them before would send a message each.
   statements_.clear();
   roll_back_.handle_.reset();
 }
@@ -257,8 +260,8 @@ void Statement::Close::operator()(st_mysql_stmt* handle) const { mysql_stmt_clos
 
 namespace {
 
-// OpenSSL notes errors by thread, not by connection, and libmariadb takes what is noted for one of the connection that
-// it reads from at the moment: one that failed would end the next that only has nothing to read yet.
+// OpenSSL notes errors by thread, not by connection. libmariadb takes a noted error for one of the connection that it
+// reads from. So an error of one connection would end the next one that has nothing to read yet.
 void forget_tls_errors() {
   static const auto forget = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "ERR_clear_error"));
   if (forget != nullptr) forget();
@@ -304,6 +307,7 @@ const Reply& silent =
 void Connection::read_rows(Reply& reply) {
   MYSQL_RES* const result = static_cast<MYSQL_RES*>(slow_result_);
   if (result == nullptr) return;
+  reply.has_rows = true;
   const unsigned columns = mysql_num_fields(result);
   while (const MYSQL_ROW row = mysql_fetch_row(result)) {
     const unsigned long* const sizes = mysql_fetch_lengths(result);
@@ -408,7 +412,11 @@ Reply Connection::ask(std::string_view sql, WaitLimit& limit) {
 std::vector<Reply> Connection::query_all(std::span<const std::string> statements, WaitLimit& limit) {
   std::string all;
   for (const std::string& statement : statements) all += (all.empty() ? "" : ";\n") + statement;
-  std::vector<Reply> replies{query(all, limit)};
+  return query_each(all, limit);
+}
+
+std::vector<Reply> Connection::query_each(std::string_view sql, WaitLimit& limit) {
+  std::vector<Reply> replies{query(sql, limit)};
   while (replies.back().well() && mysql_more_results(mysql_) != 0) {
     int failed = 0;
     const bool answered = drive([&] { return mysql_next_result_start(&failed, mysql_); },
@@ -420,14 +428,32 @@ std::vector<Reply> Connection::query_all(std::span<const std::string> statements
 
 // --- prepared statements ---------------------------------------------------------------------------------
 
+namespace {
+
+constexpr std::chrono::seconds prepare_again_after{10};
+
+std::uint64_t number_of(const std::optional<std::string>& text) {
+  std::uint64_t value = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
+  return value;
+}
+
+}  // namespace
+
 Statement& Connection::statement(std::string_view key, std::size_t parameters, std::size_t columns) {
   auto found = statements_.find(key);
   if (found == statements_.end()) {
-    if (statements_.size() >= most_statements) statements_.clear();
+    if (statements_.size() >= most_statements) {
+      // Closing sends a message of 9 bytes that the server does not answer. Everything sent before was answered, so the
+      // message fits into the socket's buffer and nothing waits.
+      statements_.erase(std::min_element(statements_.begin(), statements_.end(),
+                                         [](const auto& a, const auto& b) { return a.second.used_ < b.second.used_; }));
+    }
     found = statements_.try_emplace(std::string(key)).first;
     found->second.in_.resize(parameters);
     found->second.out_.resize(columns);
   }
+  found->second.used_ = ++uses_;
   return found->second;
 }
 
@@ -470,7 +496,13 @@ Reply Connection::prepare(Statement& statement, const std::string& sql, WaitLimi
 Reply Connection::execute(Statement& statement, const Sql& sql, const Row& row, WaitLimit& limit) {
   if (broken_) return silent;
   if (statement.handle_ == nullptr) {
-    Reply reply = prepare(statement, sql(), limit);
+    const std::string text = sql();
+    if (Clock::now() < as_text_until_) return execute_as_text(statement, text, row, limit);
+    Reply reply = prepare(statement, text, limit);
+    if (reply.code == codes::too_many_statements) {
+      as_text_until_ = Clock::now() + prepare_again_after;
+      return execute_as_text(statement, text, row, limit);
+    }
     if (!reply.well()) {
       if (!broken_) forget(statement);
       return reply;
@@ -499,10 +531,31 @@ Reply Connection::execute(Statement& statement, const Sql& sql, const Row& row, 
   return {};
 }
 
+Reply Connection::execute_as_text(const Statement& statement, const std::string& sql, const Row& row,
+                                  WaitLimit& limit) {
+  std::string text;
+  std::size_t parameter = 0;
+  for (const char c : sql) {
+    if (c == '?') {
+      text += std::to_string(statement.in_.at(parameter++));
+    } else {
+      text += c;
+    }
+  }
+  Reply reply = query(text, limit);
+  std::vector<std::uint64_t> numbers(statement.out_.size());
+  for (const auto& values : std::exchange(reply.rows, {})) {
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_of(values.at(i));
+    row(numbers);
+  }
+  return reply;
+}
+
 Reply Connection::roll_back(WaitLimit& limit) {
   constexpr const char* sql = "ROLLBACK";
   Reply reply = execute(
       roll_back_, [] { return std::string(sql); }, {}, limit);
+  // Whatever the server has against preparing it, it must be sent.
   if (!reply.well() && roll_back_.handle_ == nullptr && !broken_) reply = query(sql, limit);
   return reply;
 }

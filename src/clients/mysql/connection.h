@@ -38,6 +38,7 @@ struct Reply {
   std::string message;
   std::vector<std::vector<std::optional<std::string>>> rows{};
   std::uint64_t changed = 0;  // rows, by a statement that returns none
+  bool has_rows = false;      // it is a result, which may be empty
 
   bool well() const { return code == 0; }
 };
@@ -79,14 +80,23 @@ class Statement {
   };
   std::unique_ptr<st_mysql_stmt, Close> handle_;  // none: it is not prepared
   std::vector<std::uint64_t> in_, out_;           // bound to the handle, so they never move
+  std::uint64_t used_ = 0;                        // when, by Connection::uses_
+};
+
+struct ConnectOptions {
+  const char* program = "hierlock";  // the connection attribute program_name
+  bool many_statements = true;       // the server accepts several statements in one message, as query_all() sends them
+  bool count_found_rows = false;     // Reply::changed counts the rows that an UPDATE finds, not those that it changes
 };
 
 class Connection {
  public:
-  static constexpr std::size_t most_statements = 64;  // prepared at once; ROLLBACK is not counted
+  // Prepared at once. Beyond that the least recently used one is closed. ROLLBACK is not counted.
+  static constexpr std::size_t most_statements = 64;
 
-  // Connects and logs in. Throws Error.
-  Connection(const Address& address, WaitLimit& limit);
+  // Connects and logs in. With TLS, nothing of the login is sent before the connection is encrypted (login.h). Throws
+  // Error.
+  Connection(const Address& address, WaitLimit& limit, const ConnectOptions& options = {});
   ~Connection();  // closes; does not wait for the server
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -103,16 +113,18 @@ class Connection {
     roll_ = std::move(roll);
   }
   int socket() const noexcept { return socket_; }
-  // Given up, or the server is gone: to be closed.
+  // The limit gave up, or the server is gone: the connection can only be closed.
   bool broken() const noexcept { return broken_; }
   void give_up() noexcept { broken_ = true; }
-  // The server has closed its end, or says something nobody asked for. No I/O that waits.
+  // The server has closed its end, or has sent something without being asked. Does not wait.
   bool hung_up() const noexcept;
 
   Reply query(std::string_view sql, WaitLimit& limit);
   // The same, but every error is thrown, as error_of() says.
   Reply ask(std::string_view sql, WaitLimit& limit);
-  // Several in one round trip: what each is answered, up to the first error, which ends it.
+  // All results of a text that has several, such as a CALL: up to the first error, which ends it.
+  std::vector<Reply> query_each(std::string_view sql, WaitLimit& limit);
+  // Several statements in one round trip: the answer to each, up to the first error, which ends it.
   std::vector<Reply> query_all(std::span<const std::string> statements, WaitLimit& limit);
   // The prepared statement with this key, which the caller chooses: statements with one key have the same SQL. Sends
   // nothing. The reference is valid until the next call of statement() or execute().
@@ -120,12 +132,14 @@ class Connection {
   // Executes it with its parameters(), in one round trip, and one more if it has to be prepared. `sql` is called only
   // then, and has a `?` for each parameter and no other. `row` is called for each row of the result. Neither is copied
   // to the heap if it is passed by std::ref. The reply has no rows.
+  //
+  // If the server prepares no more statements (max_prepared_stmt_count), the statement is sent as text, with the
+  // numbers in it. After a while the connection tries to prepare again.
   using Sql = std::function<std::string()>;
   using Row = std::function<void(std::span<const std::uint64_t>)>;
   Reply execute(Statement& statement, const Sql& sql, const Row& row, WaitLimit& limit);
 
-  // ROLLBACK. Both servers do it faster if it is prepared, which is one more round trip when it is first used. If the
-  // server refuses to prepare it, it is sent as text.
+  // ROLLBACK, prepared: both servers do it faster so.
   Reply roll_back(WaitLimit& limit);
 
   // A query that the caller's own loop carries on. Call begin(), then go_on() whenever the socket is ready.
@@ -140,6 +154,7 @@ class Connection {
   Reply failure() const;
   Reply rest_of_reply(WaitLimit& limit);
   Reply prepare(Statement& statement, const std::string& sql, WaitLimit& limit);
+  Reply execute_as_text(const Statement& statement, const std::string& sql, const Row& row, WaitLimit& limit);
   void forget(const Statement& statement);
   void read_rows(Reply& reply);
   bool slow_step(int waits);
@@ -152,6 +167,8 @@ class Connection {
   std::shared_ptr<Roll> roll_;
   Statement roll_back_;
   std::map<std::string, Statement, std::less<>> statements_;  // by key
+  std::uint64_t uses_ = 0;                                    // of all statements
+  Clock::time_point as_text_until_{};                         // the server prepares no more
   // begin/go_on
   enum class Slow { none, query, result } slow_ = Slow::none;
   int slow_waits_ = 0, slow_failed_ = 0;

@@ -77,8 +77,6 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
     case codes::too_many_of_user:
     case codes::user_limit:
       return error(ErrorKind::exhausted, ". Raise max_connections, or lower connections= in the URLs");
-    case codes::too_many_statements:
-      return error(ErrorKind::exhausted, ". Raise max_prepared_stmt_count");
     case codes::option_prevents:  // which, only the message says
       if (message.find("session-mem-used") != message.npos) {
         return error(ErrorKind::exhausted, ". Raise max_session_mem_used");

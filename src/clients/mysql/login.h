@@ -1,10 +1,12 @@
-// Login: how an account may prove who it is, and that nothing secret leaves before the connection is encrypted.
+// Login: proves who the account is, and sends nothing secret before the connection is encrypted.
 //
-// libmariadb goes on in plain text with a server that says it has no TLS, whatever was enforced, and shows the cipher
-// only after the login. So it is not given the password at first. It begins with a way of its own, made here, that
-// sends no proof at all, after which every server asks for the one that the account wants. That way is given up where
-// TLS was asked for and the greeting offers none; and it hands out the password when the connection is encrypted (and
-// the certificate verified, with tls=verify), or was not to be. It costs a round trip.
+// If a server says that it has no TLS, libmariadb goes on in plain text, even if TLS was enforced. It shows the cipher
+// only after the login. So libmariadb gets no password at first. It begins with a login plugin that is made here and
+// sends no proof. Every server then asks for the proof that the account needs.
+//
+// If TLS was asked for and the server's greeting offers none, the plugin gives up before anything is sent. Otherwise it
+// hands out the password once the connection is encrypted and, with tls=verify, the certificate is verified. With
+// tls=off it does so without. This costs one round trip.
 #pragma once
 
 #include <string>
@@ -15,18 +17,17 @@ namespace hierlock::mysql {
 
 class Login {
  public:
-  // For one connection that is about to be made, and as long as that takes. mysql_real_connect() is to be given no
-  // password.
+  // For one connection, from before mysql_real_connect() until it has ended. Give that function no password.
   Login(st_mysql* mysql, std::string password, bool encrypted);
   Login(const Login&) = delete;
   Login& operator=(const Login&) = delete;
 
-  // It was given up: the server has no TLS.
+  // The plugin gave up: the server has no TLS.
   bool plaintext() const noexcept { return plaintext_; }
-  // What was asked for, if that is a proof that is never given; for people.
+  // The name of the proof that the server asked for and hierlock never gives, for messages.
   std::string refused() const;
 
-  // The client library's part of it.
+  // Called by the plugin.
   int proceed(void* channel, st_mysql* mysql);
 
  private:
