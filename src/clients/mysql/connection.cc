@@ -443,9 +443,10 @@ std::uint64_t number_of(const std::optional<std::string>& text) {
 Statement& Connection::statement(std::string_view key, std::size_t parameters, std::size_t columns) {
   auto found = statements_.find(key);
   if (found == statements_.end()) {
-    if (statements_.size() >= most_statements) {
-      // Closing sends a message of 9 bytes that the server does not answer. Everything sent before was answered, so the
-      // message fits into the socket's buffer and nothing waits.
+    // Closing sends a message of 9 bytes that the server does not answer. Everything sent before was answered, so the
+    // message fits into the socket's buffer and nothing waits. On a broken connection closing would read what the
+    // server still sends.
+    if (statements_.size() >= most_statements && !broken_) {
       statements_.erase(std::min_element(statements_.begin(), statements_.end(),
                                          [](const auto& a, const auto& b) { return a.second.used_ < b.second.used_; }));
     }
@@ -462,6 +463,16 @@ void Connection::forget(const Statement& statement) {
 }
 
 Reply Connection::prepare(Statement& statement, const std::string& sql, WaitLimit& limit) {
+  const auto bound = [](std::vector<std::uint64_t>& numbers) {
+    std::vector<MYSQL_BIND> binds(numbers.size());
+    for (std::size_t i = 0; i < binds.size(); ++i) {
+      binds[i].buffer_type = MYSQL_TYPE_LONGLONG;
+      binds[i].buffer = &numbers[i];
+      binds[i].is_unsigned = 1;
+    }
+    return binds;
+  };
+  std::vector<MYSQL_BIND> in = bound(statement.in_), out = bound(statement.out_);
   statement.handle_.reset(mysql_stmt_init(mysql_));
   MYSQL_STMT* const raw = statement.handle_.get();
   if (raw == nullptr) throw Error(ErrorKind::exhausted, "no memory for a statement");
@@ -479,17 +490,9 @@ Reply Connection::prepare(Statement& statement, const std::string& sql, WaitLimi
     }
     return reply;
   }
-  const auto bound = [](std::vector<std::uint64_t>& numbers) {
-    std::vector<MYSQL_BIND> binds(numbers.size());
-    for (std::size_t i = 0; i < binds.size(); ++i) {
-      binds[i].buffer_type = MYSQL_TYPE_LONGLONG;
-      binds[i].buffer = &numbers[i];
-      binds[i].is_unsigned = 1;
-    }
-    return binds;
-  };
-  if (!statement.in_.empty()) mysql_stmt_bind_param(raw, bound(statement.in_).data());  // copies what it is given
-  if (!statement.out_.empty()) mysql_stmt_bind_result(raw, bound(statement.out_).data());
+  // The client library copies the binds, not what they point to.
+  if (!in.empty()) mysql_stmt_bind_param(raw, in.data());
+  if (!out.empty()) mysql_stmt_bind_result(raw, out.data());
   return {};
 }
 

@@ -68,7 +68,7 @@ class Roll {
   std::map<std::uint64_t, std::optional<Clock::time_point>> sessions_;  // when it left, if it has
 };
 
-// A prepared statement of one connection. Its parameters and its results are whole numbers.
+// A prepared statement of one connection. Its parameters and its results are whole numbers, never NULL.
 class Statement {
  public:
   std::span<std::uint64_t> parameters() noexcept { return in_; }
