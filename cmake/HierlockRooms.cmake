@@ -6,7 +6,7 @@
 #     [PRIVATE_LIBS <lib>...]   libraries it uses and does not show, such as a store's client
 #     [SOURCES <file>...]       default: every *.cc of the folder that is not a test
 #     [COMPONENT]               not part of the library `hierlock`: a library of its own, hierlock::<name>
-#     [PART]                    not part of the library, but of every tool and component that DEPENDS on it
+#     [PART]                    not part of the library, but of every tool, component and part that DEPENDS on it
 #     [TOOL <executable>])      not part of the library: a program, whose main() is in the folder's main.cc
 #
 # makes
@@ -96,13 +96,17 @@ function(hierlock_room name)
     get_property(theirs GLOBAL PROPERTY HIERLOCK_NEEDS_${room})
     list(APPEND needs ${theirs})
     get_property(is_part GLOBAL PROPERTY HIERLOCK_IS_PART_${room})
-    if(is_part AND (arg_TOOL OR arg_COMPONENT))
-      list(APPEND parts $<TARGET_OBJECTS:hierlock_${room}>)
-    elseif(is_part)
-      message(FATAL_ERROR "hierlock_room(${name}): only tools and components may depend on ${room}")
+    if(is_part AND NOT arg_TOOL AND NOT arg_COMPONENT AND NOT arg_PART)
+      message(FATAL_ERROR "hierlock_room(${name}): only tools, components and parts may depend on ${room}")
     endif()
   endforeach()
   list(REMOVE_DUPLICATES needs)
+  foreach(room IN LISTS needs)
+    get_property(is_part GLOBAL PROPERTY HIERLOCK_IS_PART_${room})
+    if(is_part)
+      list(APPEND parts $<TARGET_OBJECTS:hierlock_${room}>)
+    endif()
+  endforeach()
   set_property(GLOBAL PROPERTY HIERLOCK_NEEDS_${name} ${needs})
   set_property(GLOBAL APPEND PROPERTY HIERLOCK_ROOMS ${name})
 

@@ -1,18 +1,5 @@
-// MySQL and MariaDB as the lab sees them: a blocking connection for each session, and one beside them that looks.
-#include <errmsg.h>
-#include <fcntl.h>
-#include <mysql.h>
-#include <mysqld_error.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
+// MySQL and MariaDB as the lab sees them: a connection for each session, and one beside them that looks.
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
@@ -20,271 +7,71 @@
 #include <utility>
 
 #include "lab/engines.h"
+#include "lab/session_wait.h"
+#include "mysql_client/connection.h"
+#include "mysql_client/error_codes.h"
 
 namespace hierlock::lab {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using mysql::Address;
+using timed::Clock;
+using timed::Deadline;
+namespace codes = mysql::codes;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Numbers that libmariadb's headers do not have.
-constexpr unsigned lock_no_wait = 3572, user_level_deadlock = 3058, query_timeout = 3024, statement_timeout = 1969,
-                   connection_killed = 1927, client_idle = 4031, tls_failed = 2026, record_changed = 1020;
-
-constexpr unsigned connect_seconds = 5, side_seconds = 20;
+constexpr seconds connect_time{5}, side_time{20};
 constexpr milliseconds mariadb_lag{150};  // its view is read anew if nobody has read it for 100 ms
-
-// --- the address --------------------------------------------------------------------------------------------------
-
-enum class Tls : std::uint8_t { off, on, verify };
-
-struct Address {
-  std::string host, socket, user, password, ca;
-  unsigned port = 3306;
-  Tls tls = Tls::verify;
-
-  std::string place() const { return socket.empty() ? host + ":" + std::to_string(port) : "the socket " + socket; }
-};
-
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
-
-std::string first_line_of(const std::string& file) {
-  std::ifstream in(file);
-  std::string line;
-  if (!std::getline(in, line)) refuse("password_file=" + file + " cannot be read, or is empty");
-  return line;
-}
-
-std::string from_environment(const std::string& name) {
-  const char* const value = std::getenv(name.c_str());
-  if (value == nullptr) refuse("password_env=" + name + ": there is no such variable in the environment");
-  return value;
-}
-
-// Shows nothing of what was written: without a host, as in mysql://app:secret/shop, that is a password.
-unsigned port_number(std::string_view text) {
-  unsigned port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65'535) {
-    refuse("what follows the host's \":\" is no port from 1 to 65535: write mysql://user@host:3306/database");
-  }
-  return port;
-}
-
-// As the store of mysql: reads it, so that one URL does for both; what only the store knows is the store's, and so is
-// the database: the lab has its own.
-Address read_address(const spi::Url& url) {
-  if (!url.rest.starts_with("//")) refuse("a mysql URL begins with mysql://, as in mysql://app@db/shop");
-  Address address;
-  const std::string_view text = std::string_view(url.rest).substr(2);
-  const std::size_t slash = text.find('/');
-  std::string_view authority = text.substr(0, slash);
-  if (const std::size_t at = authority.rfind('@'); at != authority.npos) {
-    const std::string_view who = authority.substr(0, at);
-    const std::size_t colon = who.find(':');
-    address.user = spi::Url::decode(who.substr(0, colon));
-    if (colon != who.npos) address.password = spi::Url::decode(who.substr(colon + 1));
-    authority.remove_prefix(at + 1);
-  }
-  const std::size_t bracket = authority.starts_with('[') ? authority.find(']') : authority.npos;  // [::1]:3306
-  const std::size_t colon = authority.find(':', bracket == authority.npos ? 0 : bracket);
-  address.host = bracket == authority.npos ? spi::Url::decode(authority.substr(0, colon))
-                                           : std::string(authority.substr(1, bracket - 1));
-  if (colon != authority.npos) address.port = port_number(authority.substr(colon + 1));
-  // The client library would take the name of whoever runs the program.
-  if (address.user.empty()) refuse("the URL names no user: write mysql://user@host/database");
-  std::optional<Tls> tls;
-  bool has_password = !address.password.empty();
-  const auto take_password = [&](std::string password) {
-    if (std::exchange(has_password, true)) {
-      refuse("the password is given twice: keep one of the URL's own, password_file= and password_env=");
-    }
-    address.password = std::move(password);
-  };
-  for (const auto& [name, value] : url.options) {
-    if (name == "tls") {
-      if (value != "off" && value != "on" && value != "verify") refuse("tls=" + value + ": write off, on or verify");
-      tls = value == "off" ? Tls::off : value == "on" ? Tls::on : Tls::verify;
-    } else if (name == "ca") {
-      address.ca = value;
-    } else if (name == "socket") {
-      address.socket = value;
-    } else if (name == "password_file") {
-      take_password(first_line_of(value));
-    } else if (name == "password_env") {
-      take_password(from_environment(value));
-    }
-  }
-  if (address.host.empty() && address.socket.empty()) {
-    refuse("the URL names no host: write mysql://user@host/database, or add ?socket=/path");
-  }
-  const std::string& host = address.host;
-  // A number: 127.0.0.1.example.com is somebody else's.
-  const bool loopback = !address.socket.empty() || host == "localhost" || host == "::1" ||
-                        (host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos);
-  address.tls = tls.value_or(!address.ca.empty() || !loopback ? Tls::verify : Tls::off);
-  if (!address.ca.empty() && address.tls != Tls::verify) refuse("ca= is for tls=verify");
-  return address;
-}
 
 // --- talking ------------------------------------------------------------------------------------------------------
 
-bool is_disconnect(unsigned code) {
-  switch (code) {
-    case CR_SERVER_GONE_ERROR:
-    case CR_SERVER_LOST:
-    case CR_SERVER_LOST_EXTENDED:
-    case CR_COMMANDS_OUT_OF_SYNC:
-    case ER_SERVER_SHUTDOWN:
-    case connection_killed:
-    case client_idle:
-      return true;
-    default:
-      return false;
-  }
-}
+constexpr const char* program = "hierlock lab";
 
-Error error_of(unsigned code, const std::string& message, const std::string& doing) {
-  const auto error = [&](ErrorKind kind, const std::string& advice = "") {
-    return Error(kind, "cannot " + doing + ": " + message + " (" + std::to_string(code) + ")" + advice, code);
-  };
-  switch (code) {
-    case ER_ACCESS_DENIED_ERROR:
-    case ER_DBACCESS_DENIED_ERROR:
-    case ER_TABLEACCESS_DENIED_ERROR:
-    case ER_COLUMNACCESS_DENIED_ERROR:
-    case ER_SPECIFIC_ACCESS_DENIED_ERROR:
-    case ER_HOST_NOT_PRIVILEGED:
-      return error(ErrorKind::denied);
-    case tls_failed:
-      return error(ErrorKind::denied, ". See tls= and ca= in docs/mysql.md");
-    case ER_BAD_DB_ERROR:
-      return error(ErrorKind::not_provisioned);
-    case ER_LOCK_WAIT_TIMEOUT:
-      return error(ErrorKind::busy);
-    case ER_CON_COUNT_ERROR:
-    case ER_TOO_MANY_USER_CONNECTIONS:
-      return error(ErrorKind::exhausted);
-    default:
-      return error(is_disconnect(code) ? ErrorKind::lost : ErrorKind::unavailable);
-  }
-}
+// Sessions count the rows that were found, not those that changed. An UPDATE that finds its row as it would write it
+// has not lost it to another session, and the other engines count so.
+constexpr mysql::ConnectOptions of_sessions{.program = program, .many_statements = false, .count_found_rows = true};
+constexpr mysql::ConnectOptions of_side{.program = program};
 
-// A descriptor of our own for somebody's socket.
-struct Descriptor {
-  int fd = -1;
-  explicit Descriptor(int of) : fd(fcntl(of, F_DUPFD_CLOEXEC, 0)) {}
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-};
-
-using Handle = std::unique_ptr<MYSQL, decltype(&mysql_close)>;
-
-// `silence`: after so many seconds without an answer the connection is given up; zero: never.
-Handle connect_to(const Address& address, const std::string& database, unsigned silence, unsigned long flags) {
-  static std::once_flag once;
-  std::call_once(once, [] { mysql_library_init(0, nullptr, nullptr); });
-  Handle handle(mysql_init(nullptr), &mysql_close);
-  MYSQL* const mysql = handle.get();
-  if (mysql == nullptr) throw Error(ErrorKind::exhausted, "no memory for a connection");
-  const bool local = !address.socket.empty();
-  const unsigned protocol = local ? MYSQL_PROTOCOL_SOCKET : MYSQL_PROTOCOL_TCP;
-  mysql_options(mysql, MYSQL_OPT_PROTOCOL, &protocol);
-  mysql_options(mysql, MYSQL_SET_CHARSET_NAME, "utf8mb4");
-  mysql_options(mysql, MYSQL_OPT_CONNECT_TIMEOUT, &connect_seconds);
-  if (silence != 0) {
-    mysql_options(mysql, MYSQL_OPT_READ_TIMEOUT, &silence);
-    mysql_options(mysql, MYSQL_OPT_WRITE_TIMEOUT, &silence);
-  }
-  mysql_options4(mysql, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "hierlock lab");
-  // No way to log in that shows the password, or asks for one here; and no files of this machine for a server that
-  // asks.
-  mysql_optionsv(mysql, MARIADB_OPT_RESTRICTED_AUTH,
-                 "mysql_native_password,caching_sha2_password,sha256_password,client_ed25519,parsec");
-  const unsigned no_files = 0;
-  mysql_options(mysql, MYSQL_OPT_LOCAL_INFILE, &no_files);
-  const my_bool on = 1, verify = address.tls == Tls::verify ? 1 : 0;
-  if (address.tls != Tls::off) {
-    mysql_options(mysql, MYSQL_OPT_SSL_ENFORCE, &on);
-    mysql_options(mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verify);
-    if (!address.ca.empty()) mysql_options(mysql, MYSQL_OPT_SSL_CA, address.ca.c_str());
-  }
-  const std::string doing = "connect to " + address.place();
-  // libmariadb uses the socket for "localhost" only.
-  if (mysql_real_connect(mysql, local ? "localhost" : address.host.c_str(), address.user.c_str(),
-                         address.password.c_str(), database.empty() ? nullptr : database.c_str(), address.port,
-                         local ? address.socket.c_str() : nullptr, flags) == nullptr) {
-    Error error = error_of(mysql_errno(mysql), mysql_error(mysql), doing);
-    if (error.kind() == ErrorKind::lost) error = Error(ErrorKind::unavailable, error.what(), error.native_code());
-    throw error;  // NOLINT: made for this
-  }
-  // libmariadb goes on without encryption if the server has none, whatever was enforced.
-  if (address.tls != Tls::off && mysql_get_ssl_cipher(mysql) == nullptr) {
-    throw Error(ErrorKind::denied, "cannot " + doing + ": the server offers no TLS; tls=off goes without");
-  }
-  // A server whose machine is gone is noticed also by who waits, and therefore sends nothing. Fails on a unix socket.
-  const int socket = static_cast<int>(mysql_get_socket(mysql)), silence_ms = 10'000, ask = 1, after_s = 5, again_s = 2;
-  fcntl(socket, F_SETFD, FD_CLOEXEC);
-  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
-  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &ask, sizeof ask);
-  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &after_s, sizeof after_s);
-  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &again_s, sizeof again_s);
-  return handle;
-}
-
-std::vector<Row> rows_of(MYSQL_RES* result) {
-  std::vector<Row> rows;
-  const unsigned columns = mysql_num_fields(result);
-  while (const MYSQL_ROW row = mysql_fetch_row(result)) {
-    const unsigned long* const sizes = mysql_fetch_lengths(result);
-    Row& copy = rows.emplace_back();
-    for (unsigned i = 0; i < columns; ++i) {
-      copy.push_back(row[i] == nullptr ? std::nullopt : std::optional<std::string>(std::in_place, row[i], sizes[i]));
-    }
-  }
-  return rows;
+mysql::Connection connect_to(Address address, const std::string& database, const mysql::ConnectOptions& options) {
+  address.database = database;
+  Deadline limit(connect_time);
+  return mysql::Connection(address, limit, options);
 }
 
 // The connection that looks, and keeps other runs of the lab away. One question at a time, of any thread.
 class Side {
  public:
-  explicit Side(const Address& address) : handle_(connect_to(address, "", side_seconds, CLIENT_MULTI_STATEMENTS)) {}
+  explicit Side(const Address& address) : connection_(connect_to(address, "", of_side)) {}
 
-  // Throws what error_of() says. Of several statements, the rows of the last that has some.
+  // Throws an Error for what the server refuses. Of several statements, the rows of the last that has some.
   std::vector<Row> ask(const std::string& sql, const std::string& doing = "use the server") {
     const std::lock_guard guard(mutex_);
-    MYSQL* const mysql = handle_.get();
-    if (mysql_real_query(mysql, sql.data(), sql.size()) != 0) fail(doing);
+    Deadline limit(side_time);
     std::vector<Row> rows;
-    for (int more = 0; more == 0; more = mysql_next_result(mysql)) {
-      MYSQL_RES* const result = mysql_store_result(mysql);
-      if (result != nullptr) {
-        rows = rows_of(result);
-        mysql_free_result(result);
-      }
-      if (mysql_errno(mysql) != 0) fail(doing);
+    for (mysql::Reply& reply : connection_.query_each(sql, limit)) {
+      if (!reply.well()) throw error_of(reply, doing);
+      if (reply.has_rows) rows = std::move(reply.rows);
     }
-    if (mysql_errno(mysql) != 0) fail(doing);
     return rows;
   }
   std::string one(const std::string& sql) {
     const std::vector<Row> rows = ask(sql);
     return rows.empty() ? "" : rows.front().front().value_or("");
   }
-  std::string version() const { return mysql_get_server_info(handle_.get()); }
-  bool mariadb() const { return mariadb_connection(handle_.get()) != 0; }
+  const std::string& version() const { return connection_.version(); }
+  bool mariadb() const { return connection_.mariadb(); }
 
  private:
-  [[noreturn]] void fail(const std::string& doing) const {
-    throw error_of(mysql_errno(handle_.get()), mysql_error(handle_.get()), doing);
+  static Error error_of(const mysql::Reply& reply, const std::string& doing) {
+    const Error error = mysql::error_of(reply.code, reply.message, doing);
+    if (mysql::is_disconnect(reply.code)) return {ErrorKind::lost, error.what(), reply.code};
+    if (reply.code == codes::lock_wait_timeout) return {ErrorKind::busy, error.what(), reply.code};
+    return error;
   }
   std::mutex mutex_;
-  Handle handle_;
+  mysql::Connection connection_;
 };
 
 // What the database and its sessions know of each other.
@@ -308,14 +95,9 @@ struct Hall {
 
 class MysqlConnection final : public Connection {
  public:
-  // Counts the rows that were found, not those that changed: an UPDATE that finds its row as it would write it has not
-  // lost it to anybody, and the other engines count so.
   MysqlConnection(std::shared_ptr<Hall> hall, const std::string& name)
-      : hall_(std::move(hall)),
-        name_(name),
-        handle_(connect_to(hall_->address, room, 0, CLIENT_FOUND_ROWS)),
-        socket_(static_cast<int>(mysql_get_socket(handle_.get()))) {
-    id_ = std::to_string(mysql_thread_id(handle_.get()));
+      : hall_(std::move(hall)), name_(name), connection_(connect_to(hall_->address, room, of_sessions)) {
+    id_ = std::to_string(connection_.id());
     Hall::Seat seat{name, {}};
     if (!hall_->mariadb) {
       const Answer thread = execute("SELECT PS_CURRENT_THREAD_ID()");
@@ -325,35 +107,29 @@ class MysqlConnection final : public Connection {
     hall_->seats.emplace(id_, std::move(seat));
   }
   ~MysqlConnection() override {
-    {
-      const std::lock_guard guard(hall_->mutex);
-      hall_->seats.erase(id_);
-      hall_->left.push_back(id_);
-    }
-    handle_.reset();
+    const std::lock_guard guard(hall_->mutex);
+    hall_->seats.erase(id_);
+    hall_->left.push_back(id_);
   }
 
   Answer execute(const std::string& sql) override {
-    MYSQL* const mysql = handle_.get();
+    if (wait_.interrupted()) throw Error(ErrorKind::lost, "the session " + name_ + " was interrupted");
     const std::vector<std::string> words = words_of(sql);
-    if (mysql_real_query(mysql, sql.data(), sql.size()) != 0) return failure(words);
     Answer answer;
-    for (int more = 0; more == 0; more = mysql_next_result(mysql)) {  // a CALL has several
-      MYSQL_RES* const result = mysql_store_result(mysql);
-      if (result != nullptr) {
+    for (mysql::Reply& reply : connection_.query_each(sql, wait_)) {  // a CALL has several
+      if (!reply.well()) return failure(reply, words);
+      if (reply.has_rows) {
         answer.has_rows = true;
-        answer.rows = rows_of(result);
-        mysql_free_result(result);
-      } else if (mysql_errno(mysql) == 0 && changes_rows(words)) {
-        answer.affected = mysql_affected_rows(mysql);
+        answer.rows = std::move(reply.rows);
+      } else if (changes_rows(words)) {
+        answer.affected = reply.changed;
       }
-      if (mysql_errno(mysql) != 0) return failure(words);
     }
-    return mysql_errno(mysql) != 0 ? failure(words) : answer;
+    return answer;
   }
 
   void interrupt() noexcept override {
-    shutdown(socket_.fd, SHUT_RDWR);  // execute() reads no more
+    wait_.interrupt();  // execute() waits no more
     try {
       hall_->side.ask("KILL CONNECTION " + id_);  // the server waits no more, and lets go of what it has
     } catch (const Error&) {
@@ -363,54 +139,49 @@ class MysqlConnection final : public Connection {
   const std::string& name() const noexcept override { return name_; }
 
  private:
-  Answer failure(const std::vector<std::string>& words) {
-    const unsigned code = mysql_errno(handle_.get());
+  Answer failure(const mysql::Reply& reply, const std::vector<std::string>& words) {
+    if (mysql::is_disconnect(reply.code)) {
+      throw Error(ErrorKind::lost, "the session " + name_ + " is gone: " + reply.message, reply.code);
+    }
     Answer answer;
-    answer.message = mysql_error(handle_.get());
-    if (is_disconnect(code)) throw Error(ErrorKind::lost, "the session " + name_ + " is gone: " + answer.message, code);
-    answer.code = std::to_string(code);
-    answer.kind = kind_of(code, words);
+    answer.message = reply.message;
+    answer.code = std::to_string(reply.code);
+    answer.kind = kind_of(reply.code, words);
     return answer;
   }
 
   Answer::Kind kind_of(unsigned code, const std::vector<std::string>& words) {
     using Kind = Answer::Kind;
     switch (code) {
-      case ER_LOCK_DEADLOCK:
-      case user_level_deadlock:
+      case codes::deadlock:
+      case codes::user_level_deadlock:
         return Kind::deadlock;
-      case lock_no_wait:
+      case codes::lock_no_wait:
         return Kind::busy;
-      case ER_LOCK_WAIT_TIMEOUT:
+      case codes::lock_wait_timeout:
         return hall_->mariadb && was_not_to_wait(words) ? Kind::busy : Kind::timeout;
-      case query_timeout:
+      case codes::out_of_time_mysql:
         return Kind::timeout;
-      case statement_timeout:
+      case codes::out_of_time_mariadb:
         return hall_->mariadb ? Kind::timeout : Kind::error;
-      case record_changed:
+      case codes::record_changed:
         return hall_->mariadb ? Kind::serialization : Kind::error;
       default:
         return Kind::error;
     }
   }
 
-  // MariaDB has one number for both: what counts is what was asked.
+  // MariaDB has one number for NOWAIT and for a wait that was too long. What was asked for tells them apart.
   bool was_not_to_wait(const std::vector<std::string>& words) {
     if (asks_not_to_wait(words)) return true;
-    static constexpr std::string_view limit = "SELECT @@innodb_lock_wait_timeout";
-    if (mysql_real_query(handle_.get(), limit.data(), limit.size()) != 0) return false;
-    MYSQL_RES* const result = mysql_store_result(handle_.get());
-    if (result == nullptr) return false;
-    const std::vector<Row> rows = rows_of(result);
-    mysql_free_result(result);
-    return !rows.empty() && rows.front().front() == "0";
+    const mysql::Reply limit = connection_.query("SELECT @@innodb_lock_wait_timeout", wait_);
+    return !limit.rows.empty() && limit.rows.front().front() == "0";
   }
 
   const std::shared_ptr<Hall> hall_;
   const std::string name_;
-  Handle handle_;
-  const Descriptor
-      socket_;  // libmariadb closes its own when the connection breaks, and its number may be anybody's then
+  SessionWait wait_;
+  mysql::Connection connection_;
   std::string id_;
 };
 
@@ -563,7 +334,7 @@ class MysqlDatabase final : public Database {
     try {
       return hall_->side.ask(sql, "look who waits for whom");
     } catch (const Error& error) {
-      if (error.native_code() == ER_NO_SUCH_TABLE) {
+      if (error.native_code() == codes::no_such_table) {
         throw Error(ErrorKind::unsupported, std::string(error.what()) + ". The lab needs MySQL 8 or newer",
                     error.native_code());
       }
@@ -880,6 +651,10 @@ class MysqlDatabase final : public Database {
 
 }  // namespace
 
-std::unique_ptr<Database> open_mysql(const spi::Url& url) { return std::make_unique<MysqlDatabase>(read_address(url)); }
+// The URL is the same as for the store. The database in it is the store's: the lab makes its own. So are the options
+// that only the store knows.
+std::unique_ptr<Database> open_mysql(const spi::Url& url) {
+  return std::make_unique<MysqlDatabase>(mysql::read_address(url, endpoint::Database::optional));
+}
 
 }  // namespace hierlock::lab

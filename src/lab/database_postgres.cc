@@ -1,167 +1,66 @@
 // PostgreSQL as the lab sees it: a connection for each session, and one beside them that looks.
-#include <libpq-fe.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "lab/engines.h"
+#include "lab/session_wait.h"
+#include "postgres_client/connection.h"
+#include "postgres_client/error_codes.h"
 
 namespace hierlock::lab {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using postgres::Address;
+using timed::Clock;
+using timed::Deadline;
+namespace codes = postgres::codes;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+constexpr seconds connect_time{5};
 constexpr seconds side_patience{20};                   // with an answer to a question of the lab's own
 constexpr std::string_view turn = "7523086470148215";  // the key that keeps other runs away: a number like any other
 const std::string looker = room + " looks";            // application_name; of the sessions it is the room's
 
-using Handle = std::unique_ptr<PGconn, decltype(&PQfinish)>;
-using Result = std::unique_ptr<PGresult, decltype(&PQclear)>;
-
-std::string trimmed(const char* message) {
-  std::string text = message == nullptr ? "" : message;
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
-// libpq reads the URL. What it says about one that it cannot read may show a password: also one that it takes for the
-// port, because the host was forgotten.
-void check_url(const std::string& url) {
-  char* message = nullptr;
-  PQconninfoOption* const options = PQconninfoParse(url.c_str(), &message);
-  PQfreemem(message);
-  bool good = options != nullptr;
-  for (const PQconninfoOption* option = options; good && option->keyword != nullptr; ++option) {
-    if (std::string_view(option->keyword) != "port" || option->val == nullptr) continue;
-    good = std::string_view(option->val).find_first_not_of("0123456789,") == std::string_view::npos;
-  }
-  PQconninfoFree(options);
-  if (!good) {
-    throw Error(
-        ErrorKind::invalid_argument,
-        "libpq does not understand this URL: write postgres://user@host:5432/database, with libpq's own options "
-        "behind a \"?\", and in a password %2F for \"/\", %3F for \"?\" and %40 for \"@\"");
-  }
-}
-
-Handle connect_to(const std::string& url, const std::string& application) {
-  // What comes later counts, so our name does; a URL's connect_timeout is set aside, too. A server whose machine is
-  // gone is noticed also by who waits, and therefore sends nothing.
-  const char* const keywords[] = {"dbname",           "application_name", "connect_timeout",     "client_encoding",
-                                  "tcp_user_timeout", "keepalives_idle",  "keepalives_interval", nullptr};
-  const char* const values[] = {url.c_str(), application.c_str(), "5", "UTF8", "10000", "5", "2", nullptr};
-  Handle handle(PQconnectdbParams(keywords, values, 1), &PQfinish);
-  if (handle == nullptr) throw Error(ErrorKind::exhausted, "no memory for a connection");
-  if (PQstatus(handle.get()) != CONNECTION_OK) {
-    const std::string message = trimmed(PQerrorMessage(handle.get()));
-    const auto says = [&](const char* words) { return message.find(words) != message.npos; };
-    const bool denied = PQconnectionNeedsPassword(handle.get()) != 0 || says("authentication failed") ||
-                        says("permission denied") || says("pg_hba.conf");
-    throw Error(denied ? ErrorKind::denied : ErrorKind::unavailable, "cannot connect: " + message);
-  }
-  PQsetNoticeProcessor(
-      handle.get(), [](void*, const char*) {}, nullptr);  // they would be printed
-  return handle;
-}
-
-// Sends one statement and reads its result, the last one if there are several. None: it was given up, because `wake`
-// became readable or the deadline passed; the connection is of no use then.
-Result ask_on(PGconn* connection, const std::string& sql, int wake, std::optional<Clock::time_point> deadline) {
-  Result last(nullptr, &PQclear);
-  if (PQsendQuery(connection, sql.c_str()) == 0) return last;
-  for (;;) {
-    while (PQisBusy(connection) != 0) {
-      pollfd fds[2] = {{PQsocket(connection), POLLIN, 0}, {wake, POLLIN, 0}};
-      int limit = -1;
-      if (deadline) {
-        const auto left = std::chrono::ceil<milliseconds>(*deadline - Clock::now());
-        if (left <= left.zero()) return {nullptr, &PQclear};
-        limit = static_cast<int>(left.count());
-      }
-      const int ready = poll(fds, wake >= 0 ? 2 : 1, limit);
-      if (ready < 0 && errno != EINTR) return {nullptr, &PQclear};
-      if (ready > 0 && wake >= 0 && fds[1].revents != 0) return {nullptr, &PQclear};
-      if (ready > 0 && PQconsumeInput(connection) == 0) return {nullptr, &PQclear};
-    }
-    Result next(PQgetResult(connection), &PQclear);
-    if (next == nullptr) return last;
-    last = std::move(next);
-    const ExecStatusType status = PQresultStatus(last.get());
-    // Nobody here has the data for a COPY.
-    if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH) return {nullptr, &PQclear};
-  }
-}
-
-std::string field(const PGresult* result, int which) {
-  const char* const text = PQresultErrorField(result, which);
-  return text == nullptr ? "" : text;
-}
-
-std::vector<Row> rows_of(const PGresult* result) {
-  std::vector<Row> rows;
-  for (int i = 0; i < PQntuples(result); ++i) {
-    Row& row = rows.emplace_back();
-    for (int j = 0; j < PQnfields(result); ++j) {
-      row.push_back(PQgetisnull(result, i, j) != 0
-                        ? std::nullopt
-                        : std::optional<std::string>(std::in_place, PQgetvalue(result, i, j),
-                                                     static_cast<std::size_t>(PQgetlength(result, i, j))));
-    }
-  }
-  return rows;
+postgres::Connection connect_to(const Address& address, const std::string& application) {
+  Deadline limit(connect_time);
+  return postgres::Connection(address, application, limit);
 }
 
 // The connection that looks, and keeps other runs of the lab away. One question at a time, of any thread.
 class Side {
  public:
-  explicit Side(const std::string& url) : handle_(connect_to(url, looker)) {}
+  explicit Side(const Address& address) : connection_(connect_to(address, looker)) {}
 
   std::vector<Row> ask(const std::string& sql, std::optional<Clock::time_point> deadline = std::nullopt) {
     const std::lock_guard guard(mutex_);
-    const Result result = ask_on(handle_.get(), sql, -1, deadline.value_or(Clock::now() + side_patience));
-    if (result == nullptr) {
-      const std::string message = trimmed(PQerrorMessage(handle_.get()));
-      throw Error(ErrorKind::lost, "the server does not answer" + (message.empty() ? "" : ": " + message));
-    }
-    const ExecStatusType status = PQresultStatus(result.get());
-    if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) return rows_of(result.get());
-    const std::string state = field(result.get(), PG_DIAG_SQLSTATE);
-    const std::string message = field(result.get(), PG_DIAG_MESSAGE_PRIMARY) + " (" + state + ")";
-    if (state == "42501") throw Error(ErrorKind::denied, message);
-    if (state == "55P03") throw Error(ErrorKind::busy, message);
-    throw Error(PQstatus(handle_.get()) == CONNECTION_OK ? ErrorKind::unavailable : ErrorKind::lost, message);
+    Deadline limit(deadline.value_or(Clock::now() + side_patience));
+    postgres::Reply reply = connection_.query(sql, limit);
+    if (reply.well()) return std::move(reply.rows);
+    const Error error = postgres::error_of(reply, "use the server");
+    if (connection_.broken()) throw Error(ErrorKind::lost, error.what());
+    throw error;  // NOLINT: made for this
   }
   std::string one(const std::string& sql) {
     const std::vector<Row> rows = ask(sql);
     return rows.empty() ? "" : rows.front().front().value_or("");
   }
-  std::string version() const {
-    const char* const text = PQparameterStatus(handle_.get(), "server_version");
-    const std::string whole = text == nullptr ? "" : text;
-    return whole.substr(0, whole.find(' '));
-  }
+  const std::string& version() const { return connection_.version(); }
 
  private:
   std::mutex mutex_;
-  Handle handle_;
+  postgres::Connection connection_;
 };
 
 // What the database and its sessions know of each other.
 struct Hall {
-  explicit Hall(const std::string& where) : url(where), side(where) {}
+  explicit Hall(const Address& where) : address(where), side(where) {}
 
-  const std::string url;
+  const Address address;
   Side side;
   std::mutex mutex;
   std::map<std::string, std::string> seats;  // names by process ids
@@ -170,73 +69,43 @@ struct Hall {
 
 // --- a session ----------------------------------------------------------------------------------------------------
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const noexcept { return fd_; }
-
- private:
-  const int fd_;
-};
-
 class PostgresConnection final : public Connection {
  public:
   PostgresConnection(std::shared_ptr<Hall> hall, const std::string& name)
-      : hall_(std::move(hall)), name_(name), handle_(connect_to(hall_->url, room)) {
-    id_ = std::to_string(PQbackendPID(handle_.get()));
-    PQsetNoticeProcessor(
-        handle_.get(), [](void*, const char*) {}, nullptr);
+      : hall_(std::move(hall)), name_(name), connection_(connect_to(hall_->address, room)) {
+    id_ = std::to_string(connection_.id());
     const Answer placed = execute("SET search_path TO " + room);
     if (!placed.well()) throw Error(ErrorKind::unavailable, "cannot use the lab's schema: " + placed.message);
     const std::lock_guard guard(hall_->mutex);
     hall_->seats.emplace(id_, name_);
   }
   ~PostgresConnection() override {
-    {
-      const std::lock_guard guard(hall_->mutex);
-      hall_->seats.erase(id_);
-      hall_->left.push_back(id_);
-    }
-    handle_.reset();
+    const std::lock_guard guard(hall_->mutex);
+    hall_->seats.erase(id_);
+    hall_->left.push_back(id_);
   }
 
   Answer execute(const std::string& sql) override {
-    const Result result = gone_ ? Result(nullptr, &PQclear) : ask_on(handle_.get(), sql, wake_.get(), std::nullopt);
-    if (result == nullptr || PQstatus(handle_.get()) != CONNECTION_OK) {
-      gone_ = true;
-      const std::string message = trimmed(PQerrorMessage(handle_.get()));
-      throw Error(ErrorKind::lost, "the session " + name_ + " is gone" + (message.empty() ? "" : ": " + message));
-    }
+    if (wait_.interrupted()) throw Error(ErrorKind::lost, "the session " + name_ + " was interrupted");
+    postgres::Reply reply = connection_.query(sql, wait_);
+    if (connection_.broken()) throw Error(ErrorKind::lost, "the session " + name_ + " is gone: " + reply.message);
     Answer answer;
-    switch (PQresultStatus(result.get())) {
-      case PGRES_TUPLES_OK:
-        answer.has_rows = true;
-        answer.rows = rows_of(result.get());
-        [[fallthrough]];
-      case PGRES_COMMAND_OK: {
-        // `UPDATE 1`; a SELECT has a number there, too.
-        const std::vector<std::string> tag = words_of(PQcmdStatus(result.get()));
-        if (changes_rows(tag)) answer.affected = std::stoull(tag.back());
-        return answer;
-      }
-      case PGRES_EMPTY_QUERY:
-        return answer;
-      default:
-        answer.code = field(result.get(), PG_DIAG_SQLSTATE);
-        answer.message = field(result.get(), PG_DIAG_MESSAGE_PRIMARY);
-        answer.kind = kind_of(answer.code, words_of(sql));
-        return answer;
+    if (reply.well()) {
+      answer.has_rows = reply.has_rows;
+      answer.rows = std::move(reply.rows);
+      // `UPDATE 1`; a SELECT has a number there, too.
+      const std::vector<std::string> tag = words_of(reply.tag);
+      if (changes_rows(tag)) answer.affected = std::stoull(tag.back());
+    } else {
+      answer.code = std::move(reply.state);
+      answer.message = std::move(reply.message);
+      answer.kind = kind_of(answer.code, words_of(sql));
     }
+    return answer;
   }
 
   void interrupt() noexcept override {
-    const std::uint64_t once = 1;
-    (void)!write(wake_.get(), &once, sizeof once);  // execute() waits no more
+    wait_.interrupt();  // execute() waits no more
     try {
       // The server does not notice that nobody waits for its answer. (Not PQcancel(), which takes its time to connect.)
       hall_->side.ask("SELECT pg_terminate_backend(" + id_ + ")", Clock::now() + seconds(3));
@@ -249,27 +118,26 @@ class PostgresConnection final : public Connection {
  private:
   static Answer::Kind kind_of(const std::string& state, const std::vector<std::string>& words) {
     using Kind = Answer::Kind;
-    if (state == "40P01") return Kind::deadlock;
-    if (state == "40001") return Kind::serialization;
-    if (state == "55P03") return asks_not_to_wait(words) ? Kind::busy : Kind::timeout;  // lock_timeout
-    if (state == "57014") return Kind::timeout;                                         // statement_timeout
+    if (state == codes::deadlock) return Kind::deadlock;
+    if (state == codes::serialization_failure) return Kind::serialization;
+    if (state == codes::lock_not_available) return asks_not_to_wait(words) ? Kind::busy : Kind::timeout;
+    if (state == codes::query_canceled) return Kind::timeout;  // statement_timeout
     return Kind::error;
   }
 
   const std::shared_ptr<Hall> hall_;
   const std::string name_;
-  const Descriptor wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  Handle handle_;
+  SessionWait wait_;
+  postgres::Connection connection_;
   std::string id_;
-  bool gone_ = false;
 };
 
 // --- the database -------------------------------------------------------------------------------------------------
 
 class PostgresDatabase final : public Database {
  public:
-  explicit PostgresDatabase(const std::string& url)
-      : hall_(std::make_shared<Hall>(url)), version_(hall_->side.version()) {}
+  explicit PostgresDatabase(const Address& address)
+      : hall_(std::make_shared<Hall>(address)), version_(hall_->side.version()) {}
   ~PostgresDatabase() override { clear_room(); }
 
   std::string_view engine() const noexcept override { return "postgres"; }
@@ -456,8 +324,7 @@ class PostgresDatabase final : public Database {
 }  // namespace
 
 std::unique_ptr<Database> open_postgres(const std::string& url) {
-  check_url(url);
-  return std::make_unique<PostgresDatabase>(url);
+  return std::make_unique<PostgresDatabase>(postgres::read_address(url));
 }
 
 }  // namespace hierlock::lab

@@ -368,6 +368,24 @@ TEST_P(OnServer, somebody_who_is_not_of_the_lab_is_an_outsider) {
   EXPECT_TRUE(answer.get().well());
 }
 
+TEST_P(OnServer, sessions_are_encrypted_as_the_url_says) {
+  const std::string ca = variable("HIERLOCK_TEST_" + GetParam() + "_CA");
+  const std::string wrong_ca = variable("HIERLOCK_TEST_" + GetParam() + "_WRONG_CA");
+  if (ca.empty() || wrong_ca.empty()) GTEST_SKIP() << "nothing names the certificates of this server";
+  const auto encrypted = [&](const std::string& options) {
+    const auto other = open_database(url() + "?" + options);
+    const auto session = other->connect("T1");
+    if (postgres()) {
+      return well(*session, "select ssl from pg_stat_ssl where pid = pg_backend_pid()").rows.front().front() == "t";
+    }
+    return well(*session, "show session status like 'Ssl_cipher'").rows.front().at(1) != "";
+  };
+  EXPECT_FALSE(encrypted("tls=off"));
+  EXPECT_TRUE(encrypted("tls=on"));
+  EXPECT_TRUE(encrypted("tls=verify&ca=" + ca));
+  EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { open_database(url() + "?tls=verify&ca=" + wrong_ca); }));
+}
+
 TEST_P(OnServer, names_are_waited_for_too) {
   const auto t1 = connect("T1"), t2 = connect("T2");
   const std::string sql = postgres() ? "select pg_advisory_lock(42)" : "select get_lock('the name', 30)";
@@ -832,6 +850,16 @@ TEST_P(Rights, that_are_missing_to_make_the_room_are_named) {
 TEST_P(Rights, a_wrong_password_is_denied) {
   const std::string wrong = as_user(url(), user_, "wrong");
   EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { open_database(wrong); }));
+}
+
+TEST_P(Rights, a_password_file_may_have_lines_as_windows_writes_them) {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("lab_password_" + std::to_string(getpid()));
+  std::ofstream(file) << "secret\r\nnot this\r\n";
+  const std::optional<Error> error =
+      error_of([&] { open_database(as_user(url(), user_, "") + "?password_file=" + file.string()); });
+  EXPECT_FALSE(error) << error->what();
+  std::filesystem::remove(file);
 }
 
 class RightsToLook : public Rights {};

@@ -113,6 +113,32 @@ TEST_P(Wire, an_extend_that_is_granted_is_one_statement) {
   EXPECT_EQ(said(), std::vector<std::string>{"execute"});
 }
 
+// Each number of targets is a shape of its own, and so is each depth.
+TEST_P(Wire, beyond_64_shapes_the_least_recently_used_is_closed) {
+  constexpr std::size_t shapes = 90, most = 64;
+  std::vector<Target> many;
+  for (std::size_t i = 0; i < shapes; ++i) many.emplace_back("u" + std::to_string(i));
+  locker().acquire(many).release();  // their rows are there
+  locker().acquire("u1/a1/r1").release();
+  relay().forget();
+  for (std::size_t i = 0; i < shapes; ++i) {
+    locker().acquire(std::vector<Target>(many.begin(), many.begin() + static_cast<std::ptrdiff_t>(i) + 1)).release();
+    locker().acquire("u1/a1/r1").release();  // always the last but one
+  }
+  std::set<std::string> prepared;
+  std::size_t closed = 0;
+  for (const Relay::Command& command : relay().commands()) {
+    if (command.code == com_stmt_close) ++closed;
+    if (command.code != com_stmt_prepare) continue;
+    EXPECT_TRUE(prepared.insert(command.text).second) << "prepared again: " << command.text;
+    EXPECT_EQ(command.text.find(".level=2"), std::string::npos) << "that of u1/a1/r1 was in use";
+  }
+  EXPECT_GT(prepared.size(), most) << "else nothing had to be closed";
+  EXPECT_GE(closed, prepared.size() - most);
+  EXPECT_LE(closed, prepared.size());
+  EXPECT_EQ(relay().connections(), 1u);
+}
+
 HIERLOCK_ON_BOTH_SERVERS(Wire);
 
 class Rows : public OnServer {};

@@ -11,6 +11,7 @@
 #include "mysql/session.h"
 #include "mysql/statements.h"
 #include "mysql/views.h"
+#include "mysql_client/error_codes.h"
 #include "plan/buckets.h"
 #include "plan/text.h"
 
@@ -24,8 +25,8 @@ using Verdict = Finding::Verdict;
 
 constexpr seconds patience{5};
 constexpr seconds counting{30};  // 3 x 10^7 rows take a few seconds
-constexpr unsigned no_database_chosen = 1046, no_such_database = 1049, no_such_table = 1146, no_such_column = 1054,
-                   no_such_session = 1094, database_denied = 1044, out_of_time_mysql = 3024, out_of_time_mariadb = 1969;
+using codes::no_database_chosen, codes::no_such_database, codes::no_such_table, codes::no_such_column,
+    codes::no_such_session, codes::database_denied, codes::out_of_time_mysql, codes::out_of_time_mariadb;
 constexpr milliseconds clocks_agree{5'000};
 
 std::uint64_t number(const std::string& text) {
@@ -45,7 +46,10 @@ bool is_on(const std::map<std::string, std::string>& variables, const char* name
 }
 bool has_rows(const Reply& reply) { return reply.well() && !reply.rows.empty(); }
 // Whoever may write elsewhere may not here; no right would help.
-bool is_read_only(const Reply& reply) { return reply.code == 1290 || reply.code == 1836 || reply.code == 1792; }
+bool is_read_only(const Reply& reply) {
+  return reply.code == codes::option_prevents || reply.code == codes::read_only_mode ||
+         reply.code == codes::read_only_transaction;
+}
 bool no_table(const Reply& reply) { return reply.code == no_such_table || reply.code == no_database_chosen; }
 std::string words(const Reply& reply) { return reply.message + " (" + std::to_string(reply.code) + ")"; }
 
@@ -289,7 +293,7 @@ Finding prepared_statements(const Seen& seen, const Options& options) {
   const std::string text = "a process with this URL prepares up to " + std::to_string(need) + "; the server takes " +
                            value + ", " + std::to_string(used) + " are there";
   if (most >= used + need) return good("prepared_statements", text);
-  return bad("prepared_statements", Verdict::slow, text + ": some locks may fail with `exhausted`",
+  return bad("prepared_statements", Verdict::slow, text + ": statements beyond that are sent as text, which is slower",
              "raise max_prepared_stmt_count, or lower connections= in the URL");
 }
 

@@ -12,8 +12,8 @@
 #include <hierlock/operate.h>
 #include <hierlock/spi/url.h>
 
-#include "mysql/address.h"
-#include "mysql/connection.h"
+#include "mysql/options.h"
+#include "mysql_client/connection.h"
 
 namespace hierlock::mysql {
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "mysql/statements.h"
+
 namespace hierlock::mysql {
 namespace {
 

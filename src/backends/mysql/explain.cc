@@ -6,10 +6,10 @@
 
 #include <hierlock/error.h>
 
-#include "mysql/connection.h"
 #include "mysql/refuse.h"
 #include "mysql/schema.h"
 #include "mysql/statements.h"
+#include "mysql_client/connection.h"
 #include "plan/buckets.h"
 
 namespace hierlock::mysql {

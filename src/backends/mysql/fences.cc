@@ -2,11 +2,13 @@
 
 #include <charconv>
 
+#include "mysql_client/error_codes.h"
+
 namespace hierlock::mysql {
 
 namespace {
 
-constexpr unsigned no_such_table = 1146, no_such_column = 1054, lock_wait_timeout = 1205;
+using codes::no_such_table, codes::no_such_column, codes::lock_wait_timeout;
 
 std::uint64_t number(const std::optional<std::string>& text) {
   std::uint64_t value = 0;

@@ -19,8 +19,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "mysql/address.h"
-#include "mysql/connection.h"
+#include "mysql/options.h"
+#include "mysql_client/connection.h"
 
 namespace hierlock::mysql {
 

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "mysql/address.h"
-#include "mysql/connection.h"
+#include "mysql/options.h"
 #include "mysql/views.h"
+#include "mysql_client/connection.h"
 #include "remote/driver.h"
 
 namespace hierlock::mysql {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "mysql/connection.h"
+#include "mysql_client/connection.h"
 #include "remote/notice.h"
 
 namespace hierlock::mysql {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "mysql/address.h"
-#include "mysql/connection.h"
+#include "mysql/options.h"
+#include "mysql_client/connection.h"
 #include "remote/driver.h"
 #include "remote/session_pool.h"
 

@@ -1,7 +1,5 @@
 #include "mysql/provision.h"
 
-#include <mysqld_error.h>
-
 #include <algorithm>
 #include <charconv>
 #include <memory>
@@ -13,10 +11,11 @@
 
 #include <hierlock/error.h>
 
-#include "mysql/address.h"
-#include "mysql/connection.h"
+#include "mysql/options.h"
 #include "mysql/schema.h"
 #include "mysql/statements.h"
+#include "mysql_client/connection.h"
+#include "mysql_client/error_codes.h"
 
 namespace hierlock::mysql {
 
@@ -112,7 +111,7 @@ class Maker {
       const Reply reply = connection_->end(limit);
       if (reply.well()) return nothing_there_ ? range_.rows : number(ask("SELECT ROW_COUNT()"));
       const bool in_the_way =
-          reply.code == ER_DUP_ENTRY || reply.code == ER_LOCK_WAIT_TIMEOUT || reply.code == ER_LOCK_DEADLOCK;
+          reply.code == codes::duplicate_key || reply.code == codes::lock_wait_timeout || reply.code == codes::deadlock;
       if (!in_the_way || tries == most_tries) throw error_of(reply.code, reply.message, "make rows of " + table_);
       begin(range_, false);
     }

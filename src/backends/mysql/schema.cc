@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "mysql/notice_sql.h"
-#include "mysql/resolve.h"
+#include "mysql_client/error_codes.h"
 #include "plan/buckets.h"
 #include "plan/text.h"
 
@@ -15,7 +15,7 @@ namespace hierlock::mysql {
 
 namespace {
 
-constexpr unsigned no_such_table = 1146, no_such_column = 1054, duplicate_column = 1060;
+using codes::no_such_table, codes::no_such_column, codes::duplicate_column;
 
 std::uint64_t number(const std::optional<std::string>& text) {
   std::uint64_t value = 0;
@@ -130,7 +130,6 @@ std::unique_ptr<Connection> connect(const Options& options, Clock::duration time
 }
 
 std::unique_ptr<Connection> connect(const Options& options, WaitLimit& limit, Reply* floor) {
-  await_name(options.address, limit);
   auto connection = std::make_unique<Connection>(options.address, limit);
   std::vector<std::string> questions{
       prepare_session(dialect_of(*connection)), unsafe_if,

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "mysql/address.h"
-#include "mysql/connection.h"
 #include "mysql/fences.h"
+#include "mysql/options.h"
 #include "mysql/statements.h"
+#include "mysql_client/connection.h"
 
 namespace hierlock::mysql {
 

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <vector>
 
+#include "mysql/lock_rows.h"
+#include "mysql_client/error_codes.h"
+
 namespace hierlock::mysql {
 
 namespace {
 
-constexpr unsigned lock_wait_timeout = 1205, deadlock = 1213, query_interrupted = 1317, lock_no_wait = 3572;
+using codes::lock_wait_timeout, codes::deadlock, codes::query_interrupted, codes::lock_no_wait;
 constexpr std::chrono::milliseconds longest_poll{50};
 constexpr std::string_view heartbeat_question = "SELECT CONNECTION_ID(), @@global.read_only";
 
@@ -45,10 +48,10 @@ remote::LockReply RowSession::lock(std::span<const remote::Cell> cells, bool no_
   rows.reserve(cells.size());
   for (const remote::Cell& cell : cells) rows.push_back({cell.level, static_cast<std::uint32_t>(cell.key), cell.mode});
   const Form usual = usual_form(rows);
-  LockReply said = connection_->lock(table_, rows, no_wait, usual, limit);
+  LockReply said = lock_all(*connection_, table_, rows, no_wait, usual, limit);
   // Which row is missing? It may be there by now.
   if (said.well() && !said.all && usual != Form::one_by_one) {
-    said = connection_->lock(table_, rows, no_wait, Form::one_by_one, limit);
+    said = lock_all(*connection_, table_, rows, no_wait, Form::one_by_one, limit);
   }
   return {.kind = kind_of(said, no_wait),
           .code = said.code,

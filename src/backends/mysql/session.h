@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "mysql/connection.h"
 #include "mysql/statements.h"
+#include "mysql_client/connection.h"
 #include "remote/session.h"
 #include "remote/session_pool.h"
 

@@ -58,9 +58,6 @@ std::span<const SessionSetting> session_settings(Dialect dialect);
 std::string prepare_session(Dialect dialect);
 // A server that logs statements takes neither writes nor locks at READ COMMITTED (1665).
 inline constexpr std::string_view log_rows = "SET SESSION binlog_format='ROW'";
-inline constexpr std::string_view log_rows_fix =
-    "SET GLOBAL binlog_format='ROW' or 'MIXED', or let this account set it for its sessions (GRANT "
-    "SESSION_VARIABLES_ADMIN, on MariaDB BINLOG ADMIN)";
 
 // A waiter whose machine vanishes is in the queue until its wait times out, or else holds for wait_timeout what it is
 // given at the last moment: 2 + 12 s, together at most 15 s (B5).

@@ -19,6 +19,8 @@
 #include "mysql/schema.h"
 #include "mysql/session.h"
 #include "mysql/statements.h"
+#include "mysql_client/error_codes.h"
+#include "mysql_client/errors.h"
 #include "plan/buckets.h"
 #include "plan/text.h"
 #include "remote/gate.h"
@@ -37,7 +39,7 @@ using std::chrono::seconds;
 
 constexpr seconds connect_time{5}, look_at_server_interval{3}, longest_try{2};
 constexpr std::size_t most_rows = 65535;  // placeholders of a prepared statement, on both servers
-constexpr unsigned no_such_thread = 1094, lock_wait_timeout = 1205, deadlock = 1213, duplicate_key = 1062;
+using codes::lock_wait_timeout, codes::deadlock, codes::duplicate_key, codes::no_such_session;
 
 // Rows of one table, each read by its primary key in one transaction (H3, H4).
 class RowStore final : public remote::SessionStore {
@@ -89,7 +91,7 @@ class RowStore final : public remote::SessionStore {
   }
   bool interrupt(Session& side, const Session& waiting, Deadline& limit) override {
     const Reply reply = connection_of(side).query("KILL QUERY " + std::to_string(waiting.id()), limit);
-    return reply.well() || reply.code == no_such_thread;
+    return reply.well() || reply.code == no_such_session;
   }
   std::vector<Cell> cells(const spi::Plan& plan) const override;
   std::int64_t fence_of(const remote::LockReply& reply, const Session& session) override;

@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "mysql/address.h"
-#include "mysql/connection.h"
+#include "mysql/options.h"
+#include "mysql_client/connection.h"
 #include "remote/view.h"
 
 namespace hierlock::mysql {

@@ -340,8 +340,9 @@ class ScriptedStore final : public SessionStore {
   }
   NoticeStore& notices() override { return notices_; }
   std::optional<View> waits(Deadline&) override {
-    View view;
-    if (!server_.shows_waits) return view;
+    std::optional<View> shown(std::in_place);
+    View& view = *shown;
+    if (!server_.shows_waits) return shown;
     const std::lock_guard guard(server_.mutex_);
     view.seen = true;
     for (const ScriptedServer::Waiter& waiter : server_.waiters_) {
@@ -359,7 +360,7 @@ class ScriptedStore final : public SessionStore {
         }
       }
     }
-    return view;
+    return shown;
   }
   Look look(Clock::time_point by) override {
     Deadline limit(by);

@@ -1,4 +1,4 @@
-#include "mysql/login.h"
+#include "mysql_client/login.h"
 
 #include <mysql.h>
 #include <mysql/plugin_auth.h>
@@ -24,10 +24,11 @@ struct AuthenticationPlugin {
 };
 
 constexpr char tls_first[] = "hierlock_tls_first", login_of[] = "hierlock_login";
-constexpr unsigned char another_proof = 254;  // what the server's packet begins with that asks for it
+constexpr unsigned char another_proof = 254;  // the first byte of the packet in which the server asks for one
 
-// Those that do not send the password as it is, unless the connection is encrypted: left out are
-// `mysql_clear_password`, and `dialog`, which asks at the terminal. The client library looks for a name anywhere in it.
+// The login plugins that send the password as it is only if the connection is encrypted. `mysql_clear_password` always
+// does, and `dialog` asks at the terminal, so both are left out. The client library looks for a name anywhere in this
+// text.
 constexpr char allowed[] = "mysql_native_password,caching_sha2_password,sha256_password,client_ed25519,parsec";
 
 int authenticate(MYSQL_PLUGIN_VIO* channel, MYSQL* mysql) {
@@ -54,7 +55,7 @@ void make_known(MYSQL* mysql) {
   }();
   static std::mutex mutex;
   const std::lock_guard guard(mutex);
-  // Not once for all: somebody may end the client library, and begin it anew.
+  // Checked each time: the application may end the client library and start it again.
   if (mysql_client_find_plugin(mysql, tls_first, authentication_plugin) != nullptr) return;
   if (mysql_client_register_plugin(mysql, reinterpret_cast<st_mysql_client_plugin*>(&plugin)) == nullptr) {
     throw Error(ErrorKind::exhausted, "the client library takes no way to log in");
@@ -66,7 +67,7 @@ void make_known(MYSQL* mysql) {
 Login::Login(MYSQL* mysql, std::string password, bool encrypted)
     : password_(std::move(password)), encrypted_(encrypted) {
   make_known(mysql);
-  mysql_optionsv(mysql, MARIADB_OPT_RESTRICTED_AUTH, tls_first);  // others are not even begun with
+  mysql_optionsv(mysql, MARIADB_OPT_RESTRICTED_AUTH, tls_first);  // libmariadb begins with no other plugin
   mysql_optionsv(mysql, MARIADB_OPT_USERDATA, login_of, this);
   mysql_optionsv(mysql, MYSQL_DEFAULT_AUTH, tls_first);
 }
@@ -76,20 +77,21 @@ int Login::proceed(void* channel, MYSQL* mysql) {
   plaintext_ = encrypted_ && (mysql->server_capabilities & CLIENT_SSL) == 0;
   if (plaintext_) return CR_ERROR;
   unsigned char* answer = nullptr;
-  const int size = vio->read_packet(vio, &answer);  // begins with the handshake, and a login without any proof
+  const int size = vio->read_packet(vio, &answer);  // first does the TLS handshake, and sends a login without proof
   if (mysql_errno(mysql) != 0) return CR_ERROR;
   plaintext_ = encrypted_ && mysql_get_ssl_cipher(mysql) == nullptr;
-  // Else it is no answer: one whose greeting names this way has data for it.
+  // Otherwise it is no answer: a server whose greeting names this plugin has sent data for it.
   if (plaintext_ || answer == nullptr || answer != mysql->net.read_pos) return CR_ERROR;
-  if (size >= 0) return *answer == 0 ? CR_OK_HANDSHAKE_COMPLETE : CR_ERROR;  // let in without any
+  if (size >= 0)
+    return *answer == 0 ? CR_OK_HANDSHAKE_COMPLETE : CR_ERROR;  // the server lets the account in without proof
   if (*answer != another_proof) return CR_ERROR;
   wanted_ = reinterpret_cast<const char*>(answer) + 1;  // the client library puts a NUL behind each packet
-  char* const copy = strdup(password_.c_str());         // the client library's from here on
+  char* const copy = strdup(password_.c_str());         // the client library frees it
   if (copy == nullptr) return CR_ERROR;
   mysql_optionsv(mysql, MARIADB_OPT_RESTRICTED_AUTH, allowed);
   std::free(mysql->passwd);
   mysql->passwd = copy;
-  return CR_ERROR;  // which here means that it goes on as the server asks
+  return CR_ERROR;  // libmariadb then goes on with the proof that the server asks for
 }
 
 std::string Login::refused() const {

@@ -1,15 +1,16 @@
-#include "mysql/resolve.h"
+#include "endpoint/resolve.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
 
-#include <algorithm>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
 
-namespace hierlock::mysql {
+#include <hierlock/error.h>
+
+namespace hierlock::endpoint {
 
 namespace {
 
@@ -18,7 +19,7 @@ bool is_numeric(const std::string& host) {
   return inet_pton(AF_INET, host.c_str(), &room) == 1 || inet_pton(AF_INET6, host.c_str(), &room) == 1;
 }
 
-// Shared with the thread that asks, which may be left behind.
+// Shared with the thread that asks. The caller may give up and leave that thread behind.
 struct Asked {
   std::mutex mutex;
   std::condition_variable answered;
@@ -27,15 +28,15 @@ struct Asked {
 
 }  // namespace
 
-void await_name(const Address& address, WaitLimit& limit) {
-  if (!address.socket.empty() || is_numeric(address.host) || address.host == "localhost") return;
+void await_name(const std::string& host, const std::string& place, timed::WaitLimit& limit) {
+  if (is_numeric(host) || host == "localhost") return;
   const auto asked = std::make_shared<Asked>();
-  const auto resolve = [asked, host = address.host] {
+  const auto resolve = [asked, host] {
     addrinfo* found = nullptr;
     const addrinfo hints{.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     if (getaddrinfo(host.c_str(), nullptr, &hints, &found) == 0) freeaddrinfo(found);
     const std::lock_guard guard(asked->mutex);
-    asked->done = true;  // whatever the answer: the client library tells what is wrong
+    asked->done = true;  // whatever the answer is: if it is an error, the client library reports it
     asked->answered.notify_one();
   };
   try {
@@ -45,13 +46,13 @@ void await_name(const Address& address, WaitLimit& limit) {
   }
   std::unique_lock guard(asked->mutex);
   while (!asked->done) {
-    const std::optional<Clock::duration> time = limit.next();
+    const std::optional<timed::Clock::duration> time = limit.next();
     if (!time) {
-      throw Error(ErrorKind::unavailable, "cannot connect to " + address.place() +
+      throw Error(ErrorKind::unavailable, "cannot connect to " + place +
                                               ": the name is not resolved, no name server answers. Is the host right?");
     }
     asked->answered.wait_for(guard, *time);
   }
 }
 
-}  // namespace hierlock::mysql
+}  // namespace hierlock::endpoint

@@ -1,10 +1,8 @@
-#include "mysql/connection.h"
+#include "mysql_client/connection.h"
 
 #include <dlfcn.h>
-#include <errmsg.h>
 #include <fcntl.h>
 #include <mysql.h>
-#include <mysqld_error.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -13,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
@@ -20,27 +19,20 @@
 #include <type_traits>
 #include <utility>
 
-#include "mysql/login.h"
+#include "endpoint/resolve.h"
+#include "mysql_client/error_codes.h"
+#include "mysql_client/login.h"
 
 namespace hierlock::mysql {
 
 namespace {
-
-// Numbers that libmariadb's headers do not have.
-constexpr unsigned lock_no_wait = 3572, connection_killed = 1927, client_idle = 4031, user_level_deadlock = 3058,
-                   tls_failed = 2026, plugin_missing = 2059, plugin_failed = 2061, require_tls = 3159,
-                   option_prevents = 1290, read_only_mode = 1836, account_locked = 3118, account_locked_mariadb = 4151,
-                   old_login = 1251, password_to_change = 1820, password_expired = 1862, no_password = 1698,
-                   too_many_statements = 1461, statement_log = 1665;
-
-constexpr const char* check_place = ". Does the server run, and are the host and the port of the URL right?";
 
 timespec to_timespec(Clock::duration time) {
   const auto ns = std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
   return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
 }
 
-// Watches for at most so long; which of the things waited for are there, as the client library counts them.
+// Watches the socket for at most so long. Returns which of the events in `waits` are there.
 int look(int socket, int waits, int wake, Clock::duration time) {
   pollfd fds[2] = {{socket, 0, 0}, {wake, POLLIN, 0}};
   if ((waits & MYSQL_WAIT_READ) != 0) fds[0].events |= POLLIN;
@@ -56,10 +48,10 @@ int look(int socket, int waits, int wake, Clock::duration time) {
   return ready & waits;
 }
 
-// The same for an answer that is expected at once, where nothing else has to be noticed. Sleeping in recv() takes a
-// coarse timer instead of an exact one, which is 1 us less of the 20 that a round trip takes on one machine. The kernel
-// rounds up to its clock tick, twice, of which there are at least 100 a second. A socket that does not block (with TLS)
-// says at once that nothing is there.
+// The same for an answer that is expected at once, if nothing else has to be noticed. recv() sleeps with a coarse timer
+// instead of an exact one. That saves 1 us of the 20 that a round trip takes on one machine. The kernel rounds the time
+// up to its clock tick, twice, and there are at least 100 ticks a second. A non-blocking socket (with TLS) says at once
+// that nothing is there.
 constexpr timeval brief_look{0, 4'000};
 constexpr std::chrono::milliseconds longest_brief_look{25};
 
@@ -76,8 +68,8 @@ void start_client_library() {
   });
 }
 
-// libmariadb shakes hands for TLS in a call that blocks, for ever if the server says nothing. So a thread of its
-// own keeps the WaitLimit during such calls, and ends them by shutting the socket down.
+// libmariadb does the TLS handshake in a call that blocks, for ever if the server says nothing. So during such calls a
+// thread keeps the WaitLimit. It ends a call by shutting the socket down.
 class Warden {
  public:
   explicit Warden(WaitLimit& limit) : limit_(limit) {
@@ -150,113 +142,10 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
-bool is_disconnect(unsigned code) noexcept {
-  switch (code) {
-    case CR_SERVER_GONE_ERROR:
-    case CR_SERVER_LOST:
-    case CR_SERVER_LOST_EXTENDED:
-    case CR_COMMANDS_OUT_OF_SYNC:
-    case CR_MALFORMED_PACKET:
-    case ER_SERVER_SHUTDOWN:
-    case connection_killed:
-    case client_idle:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool lacks_right(unsigned code) noexcept {
-  return code == ER_DBACCESS_DENIED_ERROR || code == ER_TABLEACCESS_DENIED_ERROR ||
-         code == ER_COLUMNACCESS_DENIED_ERROR || code == ER_SPECIFIC_ACCESS_DENIED_ERROR;
-}
-
-Error error_of(unsigned code, const std::string& message, const std::string& doing) {
-  constexpr char only_innodb[] = ". Only InnoDB has row locks: let tables be made in it";
-  const auto error = [&](ErrorKind kind, const std::string& advice) {
-    return Error(kind, "cannot " + doing + ": " + message + " (" + std::to_string(code) + ")" + advice, code);
-  };
-  switch (code) {
-    case ER_LOCK_DEADLOCK:
-    case user_level_deadlock:
-      return error(ErrorKind::deadlock, ". Release what you hold and start over");
-    case ER_LOCK_WAIT_TIMEOUT:
-      return error(ErrorKind::timeout, ". Try again, or wait longer");
-    case lock_no_wait:
-      return error(ErrorKind::busy, "");
-    case ER_ACCESS_DENIED_ERROR:
-    case no_password:
-      return error(
-          ErrorKind::denied,
-          ". Check the user and the password (in a URL with %HH for special characters, or by password_file= or "
-          "password_env=), and tls= if the account demands it");
-    case ER_HOST_NOT_PRIVILEGED:
-      return error(ErrorKind::denied, ". The server has no account for anybody on this machine");
-    case account_locked:
-    case account_locked_mariadb:
-      return error(ErrorKind::denied, ". Have it unlocked: ALTER USER … ACCOUNT UNLOCK");
-    case require_tls:
-      return error(ErrorKind::denied, ". Write tls=verify or tls=on");
-    case password_to_change:
-    case password_expired:
-      return error(ErrorKind::denied, ". Set a new password: ALTER USER … IDENTIFIED BY …");
-    case ER_DBACCESS_DENIED_ERROR:
-    case ER_TABLEACCESS_DENIED_ERROR:
-    case ER_COLUMNACCESS_DENIED_ERROR:
-    case ER_SPECIFIC_ACCESS_DENIED_ERROR:
-      return error(ErrorKind::denied, ". docs/mysql.md lists the rights that are needed");
-    case tls_failed:
-      return error(ErrorKind::denied, ". See tls= and ca= in docs/mysql.md");
-    case old_login:
-    case plugin_missing:
-    case plugin_failed:
-      return error(ErrorKind::denied, ". The client library lacks the plugin for the way this account logs in");
-    case ER_BAD_DB_ERROR:
-      return error(ErrorKind::not_provisioned, ". Create the database, or correct the URL");
-    case ER_NO_SUCH_TABLE:
-      return error(ErrorKind::not_provisioned, ". `hierlock provision` makes it, or open with ?provision=lazy");
-    case ER_BAD_FIELD_ERROR:
-      return error(ErrorKind::incompatible,
-                   ". The tables were made for other numbers of buckets or levels since this store was opened, or by "
-                   "another version of hierlock: open it anew");
-    case ER_CON_COUNT_ERROR:
-    case ER_TOO_MANY_USER_CONNECTIONS:
-    case ER_USER_LIMIT_REACHED:
-      return error(ErrorKind::exhausted, ". Raise max_connections, or lower connections= in the URLs");
-    case too_many_statements:
-      return error(ErrorKind::exhausted, ". Raise max_prepared_stmt_count");
-    case option_prevents:  // which, only the message says
-      if (message.find("session-mem-used") != message.npos) {
-        return error(ErrorKind::exhausted, ". Raise max_session_mem_used");
-      }
-      if (message.find("NO_ENGINE_SUBSTITUTION") != message.npos) return error(ErrorKind::unsafe_topology, only_innodb);
-      if (message.find("read-only") == message.npos && message.find("read_only") == message.npos) {
-        return error(ErrorKind::denied, ". Start the server without that option");
-      }
-      [[fallthrough]];
-    case read_only_mode:
-      return error(ErrorKind::unsafe_topology, ". Locks must be taken on the primary: connect to that");
-    case CR_SOCKET_CREATE_ERROR:
-    case CR_IPSOCK_ERROR:
-      return error(ErrorKind::exhausted, ". This process has no more file descriptors: raise its limit (ulimit -n)");
-    case CR_CONNECTION_ERROR:
-    case CR_CONN_HOST_ERROR:
-    case CR_UNKNOWN_HOST:
-      return error(ErrorKind::unavailable, check_place);
-    case ER_UNKNOWN_STORAGE_ENGINE:
-      return error(ErrorKind::unsafe_topology, only_innodb);
-    case statement_log:
-      return error(ErrorKind::denied, ". " + std::string(log_rows_fix));
-    case ER_QUERY_INTERRUPTED:
-      return error(ErrorKind::unavailable, ". Somebody ended the statement with KILL: try again");
-    default:
-      return error(ErrorKind::unavailable, "");
-  }
-}
-
 // --- connecting ------------------------------------------------------------------------------------------
 
-Connection::Connection(const Address& address, WaitLimit& limit) {
+Connection::Connection(const Address& address, WaitLimit& limit, const ConnectOptions& options) {
+  if (address.socket.empty()) endpoint::await_name(address.host, address.place(), limit);
   start_client_library();
   mysql_ = mysql_init(nullptr);
   if (mysql_ == nullptr) throw Error(ErrorKind::exhausted, "no memory for a connection");
@@ -272,11 +161,11 @@ Connection::Connection(const Address& address, WaitLimit& limit) {
   const unsigned protocol = address.socket.empty() ? MYSQL_PROTOCOL_TCP : MYSQL_PROTOCOL_SOCKET;
   mysql_options(mysql_, MYSQL_OPT_PROTOCOL, &protocol);
   mysql_options(mysql_, MYSQL_SET_CHARSET_NAME, "utf8mb4");
-  // Part of the login. With the client library's own `_pid` they tell whose session it is before anybody has written
-  // that down (views.h).
-  mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "hierlock");
+  // Connection attributes, part of the login. With the client library's own `_pid` they tell which process a session
+  // belongs to.
+  mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", options.program);
   mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, host_attribute, host_name().c_str());
-  const unsigned no_files = 0;  // of this machine are sent to a server that asks for one
+  const unsigned no_files = 0;  // never upload local files (LOAD DATA LOCAL)
   mysql_options(mysql_, MYSQL_OPT_LOCAL_INFILE, &no_files);
   const my_bool on = 1, verify = address.tls == Tls::verify ? 1 : 0;
   if (address.tls != Tls::off) {
@@ -294,6 +183,8 @@ Connection::Connection(const Address& address, WaitLimit& limit) {
   } catch (const Error& error) {
     refuse(error);
   }
+  const unsigned long flags =
+      (options.many_statements ? CLIENT_MULTI_STATEMENTS : 0UL) | (options.count_found_rows ? CLIENT_FOUND_ROWS : 0UL);
   const auto go_on = [&](int ready) { return mysql_real_connect_cont(&connected, mysql_, ready); };
   bool answered = drive(
       [&] {
@@ -301,7 +192,7 @@ Connection::Connection(const Address& address, WaitLimit& limit) {
         const bool local = !address.socket.empty();
         return mysql_real_connect_start(&connected, mysql_, local ? "localhost" : address.host.c_str(),
                                         address.user.c_str(), "", address.database.c_str(), address.port,
-                                        local ? address.socket.c_str() : nullptr, CLIENT_MULTI_STATEMENTS);
+                                        local ? address.socket.c_str() : nullptr, flags);
       },
       [&](int ready) {
         if (!warden) return go_on(ready);
@@ -315,7 +206,7 @@ Connection::Connection(const Address& address, WaitLimit& limit) {
   warden.reset();
   const std::string doing = "connect to " + address.place();
   if (!answered) refuse(Error(ErrorKind::unavailable, "cannot " + doing + ": it does not answer" + check_place));
-  const bool forbidden = connected == nullptr && mysql_errno(mysql_) == CR_PLUGIN_NOT_ALLOWED;
+  const bool forbidden = connected == nullptr && mysql_errno(mysql_) == codes::plugin_not_allowed;
   const bool plaintext = login->plaintext() || (forbidden && (mysql_->server_capabilities & CLIENT_SSL) == 0) ||
                          (connected != nullptr && mysql_get_ssl_cipher(mysql_) == nullptr);
   if (address.tls != Tls::off && plaintext) {
@@ -329,13 +220,13 @@ Connection::Connection(const Address& address, WaitLimit& limit) {
                  "cannot " + doing + ": the server asks this account to log in by " + login->refused() +
                      ", which would show its password or ask for one. Let it log in by caching_sha2_password, "
                      "mysql_native_password or ed25519",
-                 CR_PLUGIN_NOT_ALLOWED));
+                 codes::plugin_not_allowed));
   }
   if (connected == nullptr) refuse(error_of(mysql_errno(mysql_), mysql_error(mysql_), doing));
   socket_ = static_cast<int>(mysql_get_socket(mysql_));
   fcntl(socket_, F_SETFD, FD_CLOEXEC);
-  // Data that is not acknowledged for so long ends the connection; and somebody who waits for a lock, and therefore
-  // sends nothing, asks whether the server's machine is still there. All of it fails on a unix socket.
+  // Data that is not acknowledged for so long ends the connection. A session that waits for a lock sends nothing, so
+  // the kernel asks whether the server's machine is still there. All of it fails on a unix socket, harmlessly.
   const int silence_ms = 10'000, ask = 1, ask_after_s = 5, ask_again_s = 2;
   setsockopt(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
   setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &ask, sizeof ask);
@@ -351,10 +242,10 @@ Connection::~Connection() {
   if (socket_ >= 0 && (broken_ || slow_ != Slow::none)) shutdown(socket_, SHUT_RDWR);  // nothing of it can block then
   if (slow_result_ != nullptr) mysql_free_result(static_cast<MYSQL_RES*>(slow_result_));
   mysql_close(mysql_);
-  // After it: it takes its statements off the connection, which until then lists them. The server forgets them with the
-  // session; asking it to would be a message each.
+  // After mysql_close(), which detaches the statements from the connection. The server forgets them with the session;
+  // closing them before would send a message each.
   statements_.clear();
-  roll_back_.reset();
+  roll_back_.handle_.reset();
 }
 
 bool Connection::hung_up() const noexcept {
@@ -362,14 +253,14 @@ bool Connection::hung_up() const noexcept {
   return poll(&fd, 1, 0) != 0;
 }
 
-void Connection::Close::operator()(st_mysql_stmt* statement) const { mysql_stmt_close(statement); }
+void Statement::Close::operator()(st_mysql_stmt* handle) const { mysql_stmt_close(handle); }
 
 // --- talking ---------------------------------------------------------------------------------------------
 
 namespace {
 
-// OpenSSL notes errors by thread, not by connection, and libmariadb takes what is noted for one of the connection that
-// it reads from at the moment: one that failed would end the next that only has nothing to read yet.
+// OpenSSL notes errors by thread, not by connection. libmariadb takes a noted error for one of the connection that it
+// reads from. So an error of one connection would end the next one that has nothing to read yet.
 void forget_tls_errors() {
   static const auto forget = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "ERR_clear_error"));
   if (forget != nullptr) forget();
@@ -409,12 +300,13 @@ Reply Connection::failure() const { return {mysql_errno(mysql_), mysql_error(mys
 
 namespace {
 const Reply& silent =
-    *new Reply{CR_SERVER_LOST, "the server does not answer", {}};  // also for threads that outlive main
+    *new Reply{codes::server_lost, "the server does not answer", {}};  // also for threads that outlive main
 }
 
 void Connection::read_rows(Reply& reply) {
   MYSQL_RES* const result = static_cast<MYSQL_RES*>(slow_result_);
   if (result == nullptr) return;
+  reply.has_rows = true;
   const unsigned columns = mysql_num_fields(result);
   while (const MYSQL_ROW row = mysql_fetch_row(result)) {
     const unsigned long* const sizes = mysql_fetch_lengths(result);
@@ -519,7 +411,11 @@ Reply Connection::ask(std::string_view sql, WaitLimit& limit) {
 std::vector<Reply> Connection::query_all(std::span<const std::string> statements, WaitLimit& limit) {
   std::string all;
   for (const std::string& statement : statements) all += (all.empty() ? "" : ";\n") + statement;
-  std::vector<Reply> replies{query(all, limit)};
+  return query_each(all, limit);
+}
+
+std::vector<Reply> Connection::query_each(std::string_view sql, WaitLimit& limit) {
+  std::vector<Reply> replies{query(sql, limit)};
   while (replies.back().well() && mysql_more_results(mysql_) != 0) {
     int failed = 0;
     const bool answered = drive([&] { return mysql_next_result_start(&failed, mysql_); },
@@ -529,131 +425,140 @@ std::vector<Reply> Connection::query_all(std::span<const std::string> statements
   return replies;
 }
 
-void Connection::prepare_roll_back(WaitLimit& limit) {
-  constexpr std::string_view sql = "ROLLBACK";
-  roll_back_.reset(mysql_stmt_init(mysql_));
-  int failed = 1;
-  MYSQL_STMT* const raw = roll_back_.get();
-  if (raw == nullptr || !drive([&] { return mysql_stmt_prepare_start(&failed, raw, sql.data(), sql.size()); },
-                               [&](int ready) { return mysql_stmt_prepare_cont(&failed, raw, ready); }, limit)) {
-    return;
-  }
-  if (failed == 0) return;
-  if (is_disconnect(mysql_stmt_errno(raw))) {
-    broken_ = true;
-  } else {
-    roll_back_.reset();
-    prepares_roll_back_ = false;
-  }
+// --- prepared statements ---------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::chrono::seconds prepare_again_after{10};
+
+std::uint64_t number_of(const std::optional<std::string>& text) {
+  std::uint64_t value = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
+  return value;
 }
 
-Reply Connection::roll_back(WaitLimit& limit) {
-  if (roll_back_ == nullptr && prepares_roll_back_ && !broken_) prepare_roll_back(limit);
-  MYSQL_STMT* const raw = roll_back_.get();
-  if (raw == nullptr) return query("ROLLBACK", limit);
-  int failed = 0;
-  if (broken_ || !drive([&] { return mysql_stmt_execute_start(&failed, raw); },
-                        [&](int ready) { return mysql_stmt_execute_cont(&failed, raw, ready); }, limit)) {
-    return silent;
+}  // namespace
+
+Statement& Connection::statement(std::string_view key, std::size_t parameters, std::size_t columns) {
+  auto found = statements_.find(key);
+  if (found == statements_.end()) {
+    // Closing sends a message of 9 bytes that the server does not answer. Everything sent before was answered, so the
+    // message fits into the socket's buffer and nothing waits. On a broken connection closing would read what the
+    // server still sends.
+    if (statements_.size() >= most_statements && !broken_) {
+      statements_.erase(std::min_element(statements_.begin(), statements_.end(),
+                                         [](const auto& a, const auto& b) { return a.second.used_ < b.second.used_; }));
+    }
+    found = statements_.try_emplace(std::string(key)).first;
+    found->second.in_.resize(parameters);
+    found->second.out_.resize(columns);
   }
-  if (failed == 0) return {};
-  if (is_disconnect(mysql_stmt_errno(raw))) broken_ = true;
-  return {mysql_stmt_errno(raw), mysql_stmt_error(raw), {}};
+  found->second.used_ = ++uses_;
+  return found->second;
 }
 
-// None: it could not be, and the reply says why.
-Connection::Statement* Connection::prepared(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait,
-                                            Form form, WaitLimit& limit, LockReply& reply) {
-  const std::string name = lock_rows_name(rows, no_wait, form);
-  if (const auto found = statements_.find(name); found != statements_.end()) return &found->second;
-  if (statements_.size() >= most_statements) statements_.clear();
-  Statement& statement = statements_[name];
-  statement.handle.reset(mysql_stmt_init(mysql_));
-  MYSQL_STMT* const raw = statement.handle.get();
-  if (raw == nullptr) {
-    statements_.erase(name);
-    throw Error(ErrorKind::exhausted, "no memory for a statement");
-  }
-  const std::string sql = lock_rows(mariadb_ ? Dialect::mariadb : Dialect::mysql, table, rows, no_wait, form);
+void Connection::forget(const Statement& statement) {
+  std::erase_if(statements_, [&](const auto& one) { return &one.second == &statement; });
+}
+
+Reply Connection::prepare(Statement& statement, const std::string& sql, WaitLimit& limit) {
+  const auto bound = [](std::vector<std::uint64_t>& numbers) {
+    std::vector<MYSQL_BIND> binds(numbers.size());
+    for (std::size_t i = 0; i < binds.size(); ++i) {
+      binds[i].buffer_type = MYSQL_TYPE_LONGLONG;
+      binds[i].buffer = &numbers[i];
+      binds[i].is_unsigned = 1;
+    }
+    return binds;
+  };
+  std::vector<MYSQL_BIND> in = bound(statement.in_), out = bound(statement.out_);
+  statement.handle_.reset(mysql_stmt_init(mysql_));
+  MYSQL_STMT* const raw = statement.handle_.get();
+  if (raw == nullptr) throw Error(ErrorKind::exhausted, "no memory for a statement");
   int failed = 0;
   if (!drive([&] { return mysql_stmt_prepare_start(&failed, raw, sql.data(), sql.size()); },
              [&](int ready) { return mysql_stmt_prepare_cont(&failed, raw, ready); }, limit)) {
-    reply.code = silent.code;
-    reply.message = silent.message;
-    return nullptr;  // closing it would read what the server still sends
+    return silent;  // the handle stays: closing it would read what the server still sends
   }
   if (failed != 0) {
-    reply.code = mysql_stmt_errno(raw);
-    reply.message = mysql_stmt_error(raw);
+    Reply reply{mysql_stmt_errno(raw), mysql_stmt_error(raw), {}};
     if (is_disconnect(reply.code)) {
       broken_ = true;
     } else {
-      statements_.erase(name);
+      statement.handle_.reset();
     }
-    return nullptr;
+    return reply;
   }
-  statement.buckets.resize(rows.size());
-  std::vector<MYSQL_BIND> in(rows.size());
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    in[i].buffer_type = MYSQL_TYPE_LONG;
-    in[i].buffer = &statement.buckets[i];
-    in[i].is_unsigned = 1;
-  }
-  MYSQL_BIND out[2]{};
-  for (std::size_t i = 0; i < 2; ++i) {
-    out[i].buffer_type = MYSQL_TYPE_LONGLONG;
-    out[i].buffer = &statement.answer[i];
-    out[i].is_unsigned = 1;
-  }
-  mysql_stmt_bind_param(raw, in.data());
-  mysql_stmt_bind_result(raw, out);
-  return &statement;
+  // The client library copies the binds, not what they point to.
+  if (!in.empty()) mysql_stmt_bind_param(raw, in.data());
+  if (!out.empty()) mysql_stmt_bind_result(raw, out.data());
+  return {};
 }
 
-LockReply Connection::lock(const BucketTable& table, std::span<const plan::Row> rows, bool no_wait, Form form,
-                           WaitLimit& limit) {
-  LockReply reply;
-  const auto unanswered = [&] {
-    reply.code = silent.code;
-    reply.message = silent.message;
-    return std::move(reply);
-  };
-  if (broken_) return unanswered();
-  Statement* const statement = prepared(table, rows, no_wait, form, limit, reply);
-  if (statement == nullptr) return reply;
-  MYSQL_STMT* const raw = statement->handle.get();
-  const auto well = [&](int error) {
-    if (error == 0) return true;
-    reply.code = mysql_stmt_errno(raw);
-    reply.message = mysql_stmt_error(raw);
+Reply Connection::execute(Statement& statement, const Sql& sql, const Row& row, WaitLimit& limit) {
+  if (broken_) return silent;
+  if (statement.handle_ == nullptr) {
+    const std::string text = sql();
+    if (Clock::now() < as_text_until_) return execute_as_text(statement, text, row, limit);
+    Reply reply = prepare(statement, text, limit);
+    if (reply.code == codes::too_many_statements) {
+      as_text_until_ = Clock::now() + prepare_again_after;
+      return execute_as_text(statement, text, row, limit);
+    }
+    if (!reply.well()) {
+      if (!broken_) forget(statement);
+      return reply;
+    }
+  }
+  MYSQL_STMT* const raw = statement.handle_.get();
+  const auto failure_of = [&] {
+    Reply reply{mysql_stmt_errno(raw), mysql_stmt_error(raw), {}};
     if (is_disconnect(reply.code)) broken_ = true;
-    return false;
+    return reply;
   };
-  for (std::size_t i = 0; i < rows.size(); ++i) statement->buckets[i] = rows[i].bucket;
   int error = 0;
   if (!drive([&] { return mysql_stmt_execute_start(&error, raw); },
              [&](int ready) { return mysql_stmt_execute_cont(&error, raw, ready); }, limit)) {
-    return unanswered();
+    return silent;
   }
-  if (!well(error)) return reply;
+  if (error != 0) return failure_of();
+  if (statement.out_.empty()) return {};
   if (!drive([&] { return mysql_stmt_store_result_start(&error, raw); },
              [&](int ready) { return mysql_stmt_store_result_cont(&error, raw, ready); }, limit)) {
-    return unanswered();
+    return silent;
   }
-  if (!well(error)) return reply;
-  if (form == Form::one_by_one) reply.there.resize(rows.size());
-  std::size_t answers = 0;
-  for (; mysql_stmt_fetch(raw) == 0; ++answers) {
-    const auto [number, session] = statement->answer;
-    const std::size_t place = session != 0 ? rows.size() - 1 : number;
-    if (session != 0) {
-      reply.minted = number;
-      reply.session = session;
-    }
-    if (place < reply.there.size()) reply.there[place] = true;
-  }
-  reply.all = answers == (form == Form::together ? 1 : rows.size());
+  if (error != 0) return failure_of();
+  while (mysql_stmt_fetch(raw) == 0) row(statement.out_);
   mysql_stmt_free_result(raw);
+  return {};
+}
+
+Reply Connection::execute_as_text(const Statement& statement, const std::string& sql, const Row& row,
+                                  WaitLimit& limit) {
+  std::string text;
+  std::size_t parameter = 0;
+  for (const char c : sql) {
+    if (c == '?') {
+      text += std::to_string(statement.in_.at(parameter++));
+    } else {
+      text += c;
+    }
+  }
+  Reply reply = query(text, limit);
+  std::vector<std::uint64_t> numbers(statement.out_.size());
+  for (const auto& values : std::exchange(reply.rows, {})) {
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_of(values.at(i));
+    row(numbers);
+  }
+  return reply;
+}
+
+Reply Connection::roll_back(WaitLimit& limit) {
+  constexpr const char* sql = "ROLLBACK";
+  Reply reply = execute(
+      roll_back_, [] { return std::string(sql); }, {}, limit);
+  // Whatever the server has against preparing it, it must be sent.
+  if (!reply.well() && roll_back_.handle_ == nullptr && !broken_) reply = query(sql, limit);
   return reply;
 }
 

@@ -1,0 +1,39 @@
+// Options: what a mysql:// URL says to the store. The address part is read by mysql_client/address.h.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <hierlock/spi/url.h>
+
+#include "mysql_client/address.h"
+
+namespace hierlock::mysql {
+
+// How the hierarchy lies in the database. What the URL leaves open is read from the database.
+struct Layout {
+  std::string table = "hier_lock_buckets";
+  std::optional<std::uint32_t> buckets;
+  std::optional<unsigned> levels;
+  bool lazy = false;  // make missing rows and tables when they are first needed
+
+  std::string settings_table() const { return table + "_settings"; }
+  std::string who_table() const { return table + "_who"; }
+};
+
+struct Options {
+  Address address;
+  Layout layout;
+  std::size_t connections = 16;                   // for locks, at most so many at once
+  bool views = true;                              // snapshots ask the server's own views, too (views.h)
+  std::chrono::milliseconds publish_after{1000};  // holds and waits that last longer are published (who.h)
+  std::string url;                                // without the password
+  bool only_look = false;                         // make no table, not even with lazy
+};
+
+// Throws invalid_argument.
+Options read_url(const spi::Url& url);
+
+}  // namespace hierlock::mysql

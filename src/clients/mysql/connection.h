@@ -1,0 +1,153 @@
+// Connection: one session of a MySQL or MariaDB server. The caller's thread never blocks in the client library.
+//
+// Every call sends, then watches the socket itself, under a WaitLimit. If the limit gives up, the connection is broken:
+// it can only be closed. One thread uses a connection at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mysql_client/address.h"
+#include "mysql_client/errors.h"
+#include "timed/timed_mutex.h"
+#include "timed/wait_limit.h"
+
+struct st_mysql;
+struct st_mysql_stmt;
+
+namespace hierlock::mysql {
+
+using timed::Clock;
+using timed::Deadline;
+using timed::SharedDeadline;
+using timed::TimedMutex;
+using timed::WaitLimit;
+
+// The server's answer: an error (error_codes.h), or rows.
+struct Reply {
+  unsigned code = 0;  // 0: no error
+  std::string message;
+  std::vector<std::vector<std::optional<std::string>>> rows{};
+  std::uint64_t changed = 0;  // rows, by a statement that returns none
+  bool has_rows = false;      // it is a result, which may be empty
+
+  bool well() const { return code == 0; }
+};
+
+// A prepared statement of one connection. Its parameters and its results are whole numbers, never NULL.
+class Statement {
+ public:
+  std::span<std::uint64_t> parameters() noexcept { return in_; }
+
+ private:
+  friend class Connection;
+  struct Close {
+    void operator()(st_mysql_stmt* handle) const;
+  };
+  std::unique_ptr<st_mysql_stmt, Close> handle_;  // none: it is not prepared
+  std::vector<std::uint64_t> in_, out_;           // bound to the handle, so they never move
+  std::uint64_t used_ = 0;                        // when, by Connection::uses_
+};
+
+struct ConnectOptions {
+  const char* program = "hierlock";  // the connection attribute program_name
+  bool many_statements = true;       // the server accepts several statements in one message, as query_all() sends them
+  bool count_found_rows = false;     // Reply::changed counts the rows that an UPDATE finds, not those that it changes
+};
+
+class Connection {
+ public:
+  // Prepared at once. Beyond that the least recently used one is closed. ROLLBACK is not counted.
+  static constexpr std::size_t most_statements = 64;
+
+  // Connects and logs in. With TLS, nothing of the login is sent before the connection is encrypted (login.h). Throws
+  // Error.
+  Connection(const Address& address, WaitLimit& limit, const ConnectOptions& options = {});
+  ~Connection();  // closes; does not wait for the server
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  bool mariadb() const noexcept { return mariadb_; }
+  const std::string& version() const noexcept { return version_; }
+  std::uint64_t id() const noexcept { return id_; }  // the server's number for this session
+  // Which server it is, for comparing.
+  const std::string& identity() const noexcept { return identity_; }
+  void set_identity(std::string identity) { identity_ = std::move(identity); }
+  int socket() const noexcept { return socket_; }
+  // The limit gave up, or the server is gone: the connection can only be closed.
+  bool broken() const noexcept { return broken_; }
+  void give_up() noexcept { broken_ = true; }
+  // The server has closed its end, or has sent something without being asked. Does not wait.
+  bool hung_up() const noexcept;
+
+  Reply query(std::string_view sql, WaitLimit& limit);
+  // The same, but every error is thrown, as error_of() says.
+  Reply ask(std::string_view sql, WaitLimit& limit);
+  // All results of a text that has several, such as a CALL: up to the first error, which ends it.
+  std::vector<Reply> query_each(std::string_view sql, WaitLimit& limit);
+  // Several statements in one round trip: the answer to each, up to the first error, which ends it.
+  std::vector<Reply> query_all(std::span<const std::string> statements, WaitLimit& limit);
+  // The prepared statement with this key, which the caller chooses: statements with one key have the same SQL. Sends
+  // nothing. The reference is valid until the next call of statement() or execute().
+  Statement& statement(std::string_view key, std::size_t parameters, std::size_t columns);
+  // Executes it with its parameters(), in one round trip, and one more if it has to be prepared. `sql` is called only
+  // then, and has a `?` for each parameter and no other. `row` is called for each row of the result. Neither is copied
+  // to the heap if it is passed by std::ref. The reply has no rows.
+  //
+  // If the server prepares no more statements (max_prepared_stmt_count), the statement is sent as text, with the
+  // numbers in it. After a while the connection tries to prepare again.
+  using Sql = std::function<std::string()>;
+  using Row = std::function<void(std::span<const std::uint64_t>)>;
+  Reply execute(Statement& statement, const Sql& sql, const Row& row, WaitLimit& limit);
+
+  // ROLLBACK, prepared: both servers do it faster so.
+  Reply roll_back(WaitLimit& limit);
+
+  // A query that the caller's own loop carries on. Call begin(), then go_on() whenever the socket is ready.
+  void begin(std::string_view sql);
+  bool go_on();  // true: reply() has the answer
+  Reply reply() { return std::move(slow_reply_); }
+  Reply end(WaitLimit& limit);  // waits for the answer
+
+ private:
+  template <class Start, class Continue>
+  bool drive(Start start, Continue go_on, WaitLimit& limit);
+  Reply failure() const;
+  Reply rest_of_reply(WaitLimit& limit);
+  Reply prepare(Statement& statement, const std::string& sql, WaitLimit& limit);
+  Reply execute_as_text(const Statement& statement, const std::string& sql, const Row& row, WaitLimit& limit);
+  void forget(const Statement& statement);
+  void read_rows(Reply& reply);
+  bool slow_step(int waits);
+
+  st_mysql* mysql_;
+  int socket_ = -1;
+  std::uint64_t id_ = 0;
+  bool mariadb_ = false, broken_ = false, looks_briefly_ = false;
+  std::string version_, identity_;
+  Statement roll_back_;
+  std::map<std::string, Statement, std::less<>> statements_;  // by key
+  std::uint64_t uses_ = 0;                                    // of all statements
+  Clock::time_point as_text_until_{};                         // the server prepares no more
+  // begin/go_on
+  enum class Slow { none, query, result } slow_ = Slow::none;
+  int slow_waits_ = 0, slow_failed_ = 0;
+  void* slow_result_ = nullptr;
+  Reply slow_reply_;
+};
+
+// The name of this machine, for people.
+std::string host_name();
+// The connection attribute that carries it.
+inline constexpr const char* host_attribute = "hierlock_host";
+
+}  // namespace hierlock::mysql

@@ -1,0 +1,40 @@
+// Login: proves who the account is, and sends nothing secret before the connection is encrypted.
+//
+// If a server says that it has no TLS, libmariadb goes on in plain text, even if TLS was enforced. It shows the cipher
+// only after the login. So libmariadb gets no password at first. It begins with a login plugin that is made here and
+// sends no proof. Every server then asks for the proof that the account needs.
+//
+// If TLS was asked for and the server's greeting offers none, the plugin gives up before anything is sent. Otherwise it
+// hands out the password once the connection is encrypted and, with tls=verify, the certificate is verified. With
+// tls=off it does so without. This costs one round trip.
+#pragma once
+
+#include <string>
+
+struct st_mysql;
+
+namespace hierlock::mysql {
+
+class Login {
+ public:
+  // For one connection, from before mysql_real_connect() until it has ended. Give that function no password.
+  Login(st_mysql* mysql, std::string password, bool encrypted);
+  Login(const Login&) = delete;
+  Login& operator=(const Login&) = delete;
+
+  // The plugin gave up: the server has no TLS.
+  bool plaintext() const noexcept { return plaintext_; }
+  // The name of the proof that the server asked for and hierlock never gives, for messages.
+  std::string refused() const;
+
+  // Called by the plugin.
+  int proceed(void* channel, st_mysql* mysql);
+
+ private:
+  const std::string password_;
+  const bool encrypted_;
+  bool plaintext_ = false;
+  std::string wanted_;
+};
+
+}  // namespace hierlock::mysql

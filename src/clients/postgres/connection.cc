@@ -1,0 +1,195 @@
+#include "postgres_client/connection.h"
+
+#include <libpq-fe.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <sstream>
+#include <utility>
+
+#include "endpoint/resolve.h"
+#include "postgres_client/error_codes.h"
+
+namespace hierlock::postgres {
+
+namespace {
+
+using Result = std::unique_ptr<PGresult, decltype(&PQclear)>;
+
+std::string trimmed(const char* message) {
+  std::string text = message == nullptr ? "" : message;
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+std::string field(const PGresult* result, int which) {
+  const char* const text = PQresultErrorField(result, which);
+  return text == nullptr ? "" : text;
+}
+
+// Why a login failed: libpq tells it by its message only.
+Error refusal(PGconn* connection, const std::string& place) {
+  const std::string message = trimmed(PQerrorMessage(connection));
+  const auto says = [&](const char* words) { return message.find(words) != message.npos; };
+  const std::string text = "cannot connect to " + place + ": " + message;
+  if (says("does not support SSL")) {
+    return {ErrorKind::denied, text + ". Set TLS up there, or write tls=off if the way to the server is safe"};
+  }
+  if (says("certificate") || says("SSL error")) return {ErrorKind::denied, text + ". See tls= and ca= in docs/lab.md"};
+  if (says("no encryption") || says("SSL off")) return {ErrorKind::denied, text + ". Does the account demand tls=on?"};
+  const bool denied = PQconnectionNeedsPassword(connection) != 0 || says("authentication failed") ||
+                      says("permission denied") || says("pg_hba.conf");
+  return {denied ? ErrorKind::denied : ErrorKind::unavailable, text};
+}
+
+void read_rows(const PGresult* result, Reply& reply) {
+  reply.has_rows = true;
+  for (int i = 0; i < PQntuples(result); ++i) {
+    auto& row = reply.rows.emplace_back();
+    for (int j = 0; j < PQnfields(result); ++j) {
+      row.push_back(PQgetisnull(result, i, j) != 0
+                        ? std::nullopt
+                        : std::optional<std::string>(std::in_place, PQgetvalue(result, i, j),
+                                                     static_cast<std::size_t>(PQgetlength(result, i, j))));
+    }
+  }
+}
+
+}  // namespace
+
+Error error_of(const Reply& reply, const std::string& doing) {
+  const std::string text = "cannot " + doing + ": " + reply.message + " (" + reply.state + ")";
+  if (reply.state == codes::insufficient_privilege) return {ErrorKind::denied, text};
+  if (reply.state == codes::lock_not_available) return {ErrorKind::busy, text};
+  if (reply.state == codes::deadlock) return {ErrorKind::deadlock, text};
+  if (reply.state == codes::query_canceled) return {ErrorKind::timeout, text};
+  if (reply.state == codes::no_such_database) return {ErrorKind::not_provisioned, text};
+  if (reply.state == codes::too_many_connections || reply.state == codes::out_of_memory) {
+    return {ErrorKind::exhausted, text};
+  }
+  return {ErrorKind::unavailable, text};
+}
+
+Connection::Connection(const Address& address, const std::string& application, WaitLimit& limit)
+    : handle_(nullptr, &PQfinish) {
+  auto settings = address.settings;
+  if (const auto hosts = settings.find("host"); hosts != settings.end() && !settings.contains("hostaddr")) {
+    std::istringstream list(hosts->second);
+    for (std::string host; std::getline(list, host, ',');) {
+      const bool socket = host.empty() || host.starts_with('/') || host.starts_with('@');
+      if (!socket) endpoint::await_name(host, address.place, limit);
+    }
+  }
+  settings["application_name"] = application;
+  settings["client_encoding"] = "UTF8";
+  // A session that waits for a lock sends nothing. So the kernel asks whether the server's machine is still there.
+  settings["tcp_user_timeout"] = "10000";
+  settings["keepalives_idle"] = "5";
+  settings["keepalives_interval"] = "2";
+  std::vector<const char*> keywords, values;
+  for (const auto& [keyword, value] : settings) {
+    keywords.push_back(keyword.c_str());
+    values.push_back(value.c_str());
+  }
+  keywords.push_back(nullptr);
+  values.push_back(nullptr);
+  handle_.reset(PQconnectStartParams(keywords.data(), values.data(), 0));
+  if (handle_ == nullptr) throw Error(ErrorKind::exhausted, "no memory for a connection");
+  PGconn* const raw = handle_.get();
+  if (PQstatus(raw) == CONNECTION_BAD) throw refusal(raw, address.place);
+  for (PostgresPollingStatusType next = PGRES_POLLING_WRITING; next != PGRES_POLLING_OK; next = PQconnectPoll(raw)) {
+    if (next == PGRES_POLLING_FAILED) throw refusal(raw, address.place);
+    if (!wait(next == PGRES_POLLING_READING ? Wait::read : Wait::write, limit)) {
+      throw Error(ErrorKind::unavailable,
+                  "cannot connect to " + address.place +
+                      ": it does not answer. Does the server run, and are the host and the port of the URL right?");
+    }
+  }
+  PQsetNoticeProcessor(
+      raw, [](void*, const char*) {}, nullptr);  // libpq would print notices
+  PQsetnonblocking(raw, 1);
+  id_ = static_cast<std::uint64_t>(PQbackendPID(raw));
+  const char* const version = PQparameterStatus(raw, "server_version");
+  version_ = version == nullptr ? "" : version;
+  version_.resize(std::min(version_.size(), version_.find(' ')));  // `15.18 (Debian …)`
+}
+
+Connection::~Connection() = default;
+
+int Connection::socket() const noexcept { return PQsocket(handle_.get()); }
+
+// False: the limit gave up.
+bool Connection::wait(Wait what, WaitLimit& limit) {
+  for (;;) {
+    std::optional<Clock::duration> time;
+    try {
+      time = limit.next();
+    } catch (...) {
+      broken_ = true;  // the answer is still to come
+      throw;
+    }
+    if (!time) break;
+    pollfd fds[2] = {{socket(), 0, 0}, {limit.wake(), POLLIN, 0}};
+    if (what != Wait::write) fds[0].events |= POLLIN;
+    if (what != Wait::read) fds[0].events |= POLLOUT;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*time).count();
+    const int ready = poll(fds, fds[1].fd >= 0 ? 2 : 1, static_cast<int>(std::min<std::int64_t>(left, 3'600'000)));
+    if (ready < 0 && errno != EINTR) break;
+    if (ready > 0 && fds[0].revents != 0) return true;
+  }
+  broken_ = true;
+  return false;
+}
+
+Reply Connection::lost() {
+  broken_ = true;
+  std::string message = trimmed(PQerrorMessage(handle_.get()));
+  if (message.empty()) message = "the server does not answer";
+  return {.state = std::string(codes::connection_failure), .message = std::move(message)};
+}
+
+Reply Connection::query(const std::string& sql, WaitLimit& limit) {
+  PGconn* const raw = handle_.get();
+  if (broken_ || PQsendQuery(raw, sql.c_str()) == 0) return lost();
+  // While the server sends notices it may read nothing, so both directions are served.
+  for (int unsent = 0; (unsent = PQflush(raw)) != 0;) {
+    if (unsent < 0 || !wait(Wait::both, limit) || PQconsumeInput(raw) == 0) return lost();
+  }
+  Result last(nullptr, &PQclear);
+  for (;;) {
+    while (PQisBusy(raw) != 0) {
+      if (!wait(Wait::read, limit) || PQconsumeInput(raw) == 0) return lost();
+    }
+    Result next(PQgetResult(raw), &PQclear);
+    if (next == nullptr) break;
+    last = std::move(next);
+    const ExecStatusType status = PQresultStatus(last.get());
+    if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH) return lost();
+  }
+  if (last == nullptr || PQstatus(raw) != CONNECTION_OK) return lost();
+  Reply reply;
+  switch (PQresultStatus(last.get())) {
+    case PGRES_TUPLES_OK:
+      read_rows(last.get(), reply);
+      [[fallthrough]];
+    case PGRES_COMMAND_OK:
+      reply.tag = PQcmdStatus(last.get());
+      [[fallthrough]];
+    case PGRES_EMPTY_QUERY:
+      return reply;
+    default:
+      reply.state = field(last.get(), PG_DIAG_SQLSTATE);
+      reply.message = field(last.get(), PG_DIAG_MESSAGE_PRIMARY);
+      return reply.state.empty() ? lost() : reply;
+  }
+}
+
+Reply Connection::ask(const std::string& sql, WaitLimit& limit) {
+  Reply reply = query(sql, limit);
+  if (!reply.well()) throw error_of(reply, "use the database");
+  return reply;
+}
+
+}  // namespace hierlock::postgres

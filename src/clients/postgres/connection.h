@@ -1,0 +1,72 @@
+// Connection: one session of a PostgreSQL server. The caller's thread never blocks in libpq.
+//
+// Every call sends, then watches the socket itself, under a WaitLimit. If the limit gives up, the connection is broken:
+// it can only be closed. One thread uses a connection at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <hierlock/error.h>
+
+#include "postgres_client/address.h"
+#include "timed/wait_limit.h"
+
+struct pg_conn;
+
+namespace hierlock::postgres {
+
+using timed::Clock;
+using timed::Deadline;
+using timed::WaitLimit;
+
+// The server's answer: an error (error_codes.h), or rows.
+struct Reply {
+  std::string state{};  // the SQLSTATE of an error; empty: no error
+  std::string message{};
+  bool has_rows = false;  // it is a result, which may be empty
+  std::vector<std::vector<std::optional<std::string>>> rows{};
+  std::string tag{};  // `UPDATE 1`
+
+  bool well() const noexcept { return state.empty(); }
+};
+
+class Connection {
+ public:
+  // Connects and logs in. The server shows `application` as application_name. Throws Error.
+  Connection(const Address& address, const std::string& application, WaitLimit& limit);
+  ~Connection();  // closes; does not wait for the server
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  const std::string& version() const noexcept { return version_; }  // `15.18`
+  std::uint64_t id() const noexcept { return id_; }                 // the process id of the server's backend
+  int socket() const noexcept;
+  // The limit gave up, or the server is gone: the connection can only be closed.
+  bool broken() const noexcept { return broken_; }
+
+  // Sends one or more statements. Answers the last result, or the first error. A COPY breaks the connection, because
+  // the caller has no data for it. Of a broken connection the reply is codes::connection_failure.
+  Reply query(const std::string& sql, WaitLimit& limit);
+  // The same, but every error is thrown, as error_of() says.
+  Reply ask(const std::string& sql, WaitLimit& limit);
+
+ private:
+  enum class Wait : std::uint8_t { read, write, both };
+  bool wait(Wait what, WaitLimit& limit);
+  Reply lost();
+
+  std::unique_ptr<pg_conn, void (*)(pg_conn*)> handle_;
+  std::string version_;
+  std::uint64_t id_ = 0;
+  bool broken_ = false;
+};
+
+// The Error for a SQLSTATE. The message is "cannot `doing`: `message`".
+Error error_of(const Reply& reply, const std::string& doing);
+
+}  // namespace hierlock::postgres
