@@ -67,7 +67,7 @@ struct Filling::Server {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
-  void drop() { ask("DROP TABLE IF EXISTS " + table + ", " + table + "_settings, " + table + "_who"); }
+  void drop() { ask("DROP TABLE IF EXISTS " + table + ", " + table + "_settings, " + table + "_notices"); }
 
   const std::string url;
   const std::string table = "bench_provision_" + std::to_string(getpid());

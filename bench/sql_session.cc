@@ -164,7 +164,7 @@ std::string scratch_table(std::string_view purpose) {
 }
 
 void drop_hierlock_tables(SqlSession& session, const std::string& table) {
-  session.ask("DROP TABLE IF EXISTS " + table + ", " + table + "_settings, " + table + "_who");
+  session.ask("DROP TABLE IF EXISTS " + table + ", " + table + "_settings, " + table + "_notices");
 }
 
 }  // namespace bench

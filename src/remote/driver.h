@@ -62,7 +62,8 @@ class Driver {
   virtual Capabilities capabilities() const = 0;
   // Throws unsupported or invalid_argument for a plan that the store cannot express. Nothing is sent.
   virtual void check(const spi::Plan& plan) const = 0;
-  virtual Cell cell_of(std::uint8_t level, std::string_view key, Mode mode) const = 0;
+  // Which cell a node becomes. Two nodes may become one cell; then they exclude each other without need.
+  virtual Cell cell_of(Space space, std::uint8_t level, std::string_view key, Mode mode) const = 0;
 
   // --- locking -------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -148,7 +149,9 @@ class Gate final : public spi::Backend {
   spi::OwnerId make_owner(std::string_view name) override { return queue_->make_owner(name); }
   void drop_owner(spi::OwnerId owner) noexcept override { queue_->drop_owner(owner); }
   std::string owner_name(spi::OwnerId owner) override { return queue_->owner_name(owner); }
-  std::array<std::uint64_t, 3> grants() const override { return {grants_.load(), 0, 0}; }
+  std::array<std::uint64_t, 3> grants() const override {
+    return {grants_[0].load(), grants_[1].load(), grants_[2].load()};
+  }
   bool idle() const noexcept override { return locks_.empty(); }
   Snapshot snapshot() const override;
   void close() noexcept override { leave(Clock::now() + longest_close); }
@@ -183,8 +186,11 @@ class Gate final : public spi::Backend {
     if (owners_ == Owners::per_thread) return this_thread_number();
     return (std::uint64_t{3} << 62) + handles_.fetch_add(1);
   }
+  void count(const spi::Plan& plan) noexcept {
+    grants_[static_cast<std::size_t>(plan.steps().front().space)].fetch_add(1, std::memory_order_relaxed);
+  }
   CellOf cell_of() const {
-    return [this](auto level, auto key, auto mode) { return driver_->cell_of(level, key, mode); };
+    return [this](auto space, auto level, auto key, auto mode) { return driver_->cell_of(space, level, key, mode); };
   }
   template <class Ask>
   std::optional<spi::Grant> queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request,
@@ -196,7 +202,8 @@ class Gate final : public spi::Backend {
   const Owners owners_;
   const std::unique_ptr<Driver> driver_;
   const std::unique_ptr<embedded::Queue> queue_;
-  std::atomic<std::uint64_t> grants_{0}, handles_{0}, queued_{0};
+  std::array<std::atomic<std::uint64_t>, 3> grants_{};  // by Space of the first step
+  std::atomic<std::uint64_t> handles_{0}, queued_{0};
   mutable std::atomic<std::uint64_t> users_{1};
   mutable Locks locks_;
   mutable NoticeBoard board_;  // its thread uses all of the above
@@ -296,7 +303,7 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
       granted = driver_->grant({request.plan, asked, owner, teller, host}, std::ref(line));
       if (granted.answer == Driver::Answer::granted) {
         const spi::Grant grant = keep(std::move(granted), owner, *local, request.plan);
-        grants_.fetch_add(1, std::memory_order_relaxed);
+        count(request.plan);
         board_.changed();
         use.goes_on();
         return grant;
@@ -425,7 +432,7 @@ std::optional<spi::Grant> Gate::extend(const spi::Grant& grant, const spi::Reque
     keep_leftover(*held, request.plan, extended.leftover);
     return std::nullopt;
   }
-  grants_.fetch_add(1, std::memory_order_relaxed);
+  count(request.plan);
   {
     std::vector<Node> nodes = nodes_of(request.plan, cell_of());
     const CellOf cells = cell_of();

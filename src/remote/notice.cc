@@ -7,7 +7,8 @@ namespace hierlock::remote {
 std::vector<Node> nodes_of(const spi::Plan& plan, const CellOf& cell_of) {
   std::vector<Node> nodes;
   for (const spi::Step& step : plan.steps()) {
-    nodes.push_back({cell_of(step.level, step.key, step.mode), step.asked, spi::describe_key(step.space, step.key)});
+    nodes.push_back(
+        {cell_of(step.space, step.level, step.key, step.mode), step.asked, spi::describe_key(step.space, step.key)});
   }
   return nodes;
 }
@@ -28,7 +29,7 @@ std::vector<Node>& HeldNodes::read(const CellOf& cell_of) {
   for (const Kept& kept : std::exchange(kept_, {})) {
     const std::string_view key = std::string_view(keys_).substr(begin, kept.end - begin);
     begin = kept.end;
-    nodes_.push_back({cell_of(kept.level, key, kept.mode), kept.asked, spi::describe_key(kept.space, key)});
+    nodes_.push_back({cell_of(kept.space, kept.level, key, kept.mode), kept.asked, spi::describe_key(kept.space, key)});
   }
   return nodes_;
 }

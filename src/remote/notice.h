@@ -53,7 +53,7 @@ struct Notice {
 };
 
 // Which cell a node of a plan becomes.
-using CellOf = std::function<Cell(std::uint8_t level, std::string_view key, Mode mode)>;
+using CellOf = std::function<Cell(Space space, std::uint8_t level, std::string_view key, Mode mode)>;
 
 std::vector<Node> nodes_of(const spi::Plan& plan, const CellOf& cell_of);
 

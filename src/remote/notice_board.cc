@@ -250,7 +250,9 @@ std::vector<Notice> NoticeBoard::own(bool with_queue) const {
     notice.nodes = std::move(nodes);
     return notice;
   };
-  const CellOf cell_of = [this](auto level, auto key, auto mode) { return driver_.cell_of(level, key, mode); };
+  const CellOf cell_of = [this](auto space, auto level, auto key, auto mode) {
+    return driver_.cell_of(space, level, key, mode);
+  };
   for (const auto& held : locks_.all_held()) {
     if (held->hold->gone()) continue;
     const std::lock_guard guard(locks_.mutex);

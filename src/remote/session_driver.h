@@ -21,8 +21,8 @@ class SessionDriver final : public Driver, private SessionServices {
 
   Capabilities capabilities() const override { return store_->capabilities(); }
   void check(const spi::Plan& plan) const override { store_->check(plan); }
-  Cell cell_of(std::uint8_t level, std::string_view key, Mode mode) const override {
-    return store_->cell_of(level, key, mode);
+  Cell cell_of(Space space, std::uint8_t level, std::string_view key, Mode mode) const override {
+    return store_->cell_of(space, level, key, mode);
   }
   Granted grant(const Ask& ask, const std::function<bool()>& waited_for) override;
   void extend(Hold& hold, const Ask& ask, Extended& result) override;

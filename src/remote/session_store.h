@@ -35,7 +35,7 @@ class SessionStore {
   // As Driver has them.
   virtual Capabilities capabilities() const = 0;
   virtual void check(const spi::Plan& plan) const = 0;
-  virtual Cell cell_of(std::uint8_t level, std::string_view key, Mode mode) const = 0;
+  virtual Cell cell_of(Space space, std::uint8_t level, std::string_view key, Mode mode) const = 0;
   virtual NoticeStore& notices() = 0;
   virtual std::optional<View> waits(Deadline& limit) = 0;
   virtual Look look(Clock::time_point by) = 0;

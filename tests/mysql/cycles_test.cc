@@ -352,7 +352,7 @@ TEST_P(Cycles, of_waits_whose_notes_are_not_utf8_are_found_and_the_notes_are_sho
 
 TEST_P(Cycles, are_found_although_something_else_of_the_process_cannot_be_written_down) {  // B11
   Locker one = open(), two = open();
-  plain().ask("ALTER TABLE `" + table() + "_who` MODIFY note VARCHAR(3) NOT NULL");
+  plain().ask("ALTER TABLE `" + table() + "_notices` MODIFY note VARCHAR(3) NOT NULL");
   const Lock unwritable = one.acquire("x", {.note = "longer than that"}),
              another = two.acquire("y", {.note = "longer than that"});
   std::latch held(2);
@@ -375,10 +375,10 @@ TEST_P(Cycles, are_found_although_something_else_of_the_process_cannot_be_writte
 
 TEST_P(Cycles, are_found_although_somebody_has_emptied_what_was_written_down) {  // B11
   Locker one = open(), two = open();
-  const auto both_hold = [&] { return plain().one("SELECT COUNT(*) FROM `" + table() + "_who`") == "2"; };
+  const auto both_hold = [&] { return plain().one("SELECT COUNT(*) FROM `" + table() + "_notices`") == "2"; };
   two_in_a_cycle(one, two, [&] {
     ASSERT_TRUE(eventually(both_hold));
-    plain().ask("DELETE FROM `" + table() + "_who`");
+    plain().ask("DELETE FROM `" + table() + "_notices`");
   });
 }
 
@@ -401,7 +401,7 @@ TEST_P(Cycles, a_wait_that_is_over_and_still_written_down_is_no_reason_for_a_dea
     done.count_down();
     over.wait();
   });
-  const std::string waits = "SELECT id FROM `" + table() + "_who` WHERE waits=1";
+  const std::string waits = "SELECT id FROM `" + table() + "_notices` WHERE waits=1";
   ASSERT_TRUE(eventually([&] { return plain().ask(waits).size() == 1; }));
   plain().ask("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED");
   plain().ask("BEGIN");

@@ -195,7 +195,7 @@ TEST_P(Deadline, a_timeout_is_kept_while_nobody_can_write_down_who_waits) {  // 
   Locker holder = open(), waiter = open();
   const Lock held = holder.acquire("u1"), lasts = waiter.acquire("u2");
   Plain maintenance(operator_server());
-  maintenance.ask("LOCK TABLES `" + table() + "_who` WRITE");
+  maintenance.ask("LOCK TABLES `" + table() + "_notices` WRITE");
   for (const auto begin = Clock::now(); Clock::now() - begin < 5s;) {
     const auto asked = Clock::now();
     EXPECT_FALSE(waiter.try_acquire("u1", 300ms));
@@ -303,7 +303,7 @@ TEST_P(Connections, are_as_many_as_doctor_counts) {
   const Lock held = holder.acquire("u1");
   (void)waiter.snapshot();
   Plain maintenance(operator_server());
-  maintenance.ask("LOCK TABLES `" + table() + "_who` WRITE");
+  maintenance.ask("LOCK TABLES `" + table() + "_notices` WRITE");
   EXPECT_FALSE(waiter.try_acquire("u1", 600ms));
   EXPECT_EQ(relay.open(), 1u + 3u);
   maintenance.ask("UNLOCK TABLES");

@@ -258,7 +258,7 @@ TEST_P(Doctor, make_rows_needs_insert_where_rows_are_made_when_needed) {
 }
 
 TEST_P(Doctor, publish_needs_rights_on_a_table_of_its_own) {  // B11
-  const std::string who = quoted(table() + "_who");
+  const std::string who = quoted(table() + "_notices");
   const Server user = make_user("SELECT, UPDATE", quoted(table()));
   for (const char* right : {"SELECT", "INSERT", "UPDATE", "DELETE"}) {
     const Finding found = finding(there(user), "publish");
@@ -288,7 +288,7 @@ TEST_P(Doctor, wait_views_need_a_right_of_their_own) {
 // --- the tables --------------------------------------------------------------------------------------------------
 
 TEST_P(Doctor, tables_that_are_not_there_are_unsafe_unless_they_are_made_when_needed) {
-  plain().ask("DROP TABLE " + quoted(table()) + ", " + quoted(settings()) + ", " + quoted(table() + "_who"));
+  plain().ask("DROP TABLE " + quoted(table()) + ", " + quoted(settings()) + ", " + quoted(table() + "_notices"));
   const auto verdict_of = [&](const std::string& check) { return finding(there(), check).verdict; };
   EXPECT_TRUE(says(finding(there(), "tables"), Verdict::unsafe, "there is no " + table()));
   for (const char* check : {"lock_rows", "read_settings", "publish", "settings", "engine", "rows"}) {

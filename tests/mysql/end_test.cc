@@ -55,7 +55,7 @@ class End : public OnServer {
     return testing::AssertionFailure() << relay_->open() << " connections are open, " << threads() - before_
                                        << " threads run";
   }
-  std::string written_down() { return plain().one("SELECT COUNT(*) FROM `" + table() + "_who`"); }
+  std::string written_down() { return plain().one("SELECT COUNT(*) FROM `" + table() + "_notices`"); }
 
  private:
   static int threads() {

@@ -56,7 +56,7 @@ class Explain : public testing::TestWithParam<std::string> {
   void TearDown() override {
     if (plain_ == nullptr) return;
     plain_->ask("SET GLOBAL general_log=OFF");
-    plain_->ask("DROP TABLE IF EXISTS explained, explained_settings, explained_who");
+    plain_->ask("DROP TABLE IF EXISTS explained, explained_settings, explained_notices");
   }
   std::string url(const std::string& more = "") const {
     return own_->url() + "?provision=lazy&table=explained" + (more.empty() ? "" : "&" + more);

@@ -319,7 +319,7 @@ TEST_P(Loss, releases_take_a_second_at_most_while_nobody_can_write_down_who_hold
   std::vector<Lock> held;
   for (int i = 0; i < many; ++i) held.push_back(locker.acquire("u" + std::to_string(i)));
   Plain maintenance(operator_server());
-  maintenance.ask("LOCK TABLES `" + table() + "_who` WRITE");
+  maintenance.ask("LOCK TABLES `" + table() + "_notices` WRITE");
   std::vector<std::thread> threads;
   for (Lock& lock : held) {
     threads.emplace_back([&lock] {
@@ -331,7 +331,7 @@ TEST_P(Loss, releases_take_a_second_at_most_while_nobody_can_write_down_who_hold
   }
   for (std::thread& thread : threads) thread.join();
   maintenance.ask("UNLOCK TABLES");
-  EXPECT_TRUE(eventually([&] { return plain().one("SELECT COUNT(*) FROM `" + table() + "_who`") == "0"; }))
+  EXPECT_TRUE(eventually([&] { return plain().one("SELECT COUNT(*) FROM `" + table() + "_notices`") == "0"; }))
       << "it is done later";
 }
 
@@ -340,7 +340,7 @@ TEST_P(Loss, a_lock_that_is_granted_is_not_kept_back_for_long_while_nobody_can_w
   Locker locker = open("publish_after=0");
   for (int i = 0; i < many; ++i) locker.acquire("u" + std::to_string(i)).release();  // makes the rows
   Plain maintenance(operator_server());
-  maintenance.ask("LOCK TABLES `" + table() + "_who` WRITE");
+  maintenance.ask("LOCK TABLES `" + table() + "_notices` WRITE");
   std::vector<Lock> held;
   const auto begin = Clock::now();
   for (int i = 0; i < many; ++i) {
@@ -352,7 +352,7 @@ TEST_P(Loss, a_lock_that_is_granted_is_not_kept_back_for_long_while_nobody_can_w
   EXPECT_LT(Clock::now() - begin, 1s * slowness) << "not everybody tries";
   maintenance.ask("UNLOCK TABLES");
   EXPECT_TRUE(eventually([&] {
-    return plain().one("SELECT COUNT(*) FROM `" + table() + "_who`") == std::to_string(many);
+    return plain().one("SELECT COUNT(*) FROM `" + table() + "_notices`") == std::to_string(many);
   })) << "it is done later";
 }
 
@@ -573,7 +573,7 @@ class Engine {
   ~Engine() {
     if (getpid() != made_by_) return;
     (void)plain_.code_of("SET SESSION lock_wait_timeout=5");
-    (void)plain_.code_of("DROP TABLE IF EXISTS `" + table_ + "`, `" + table_ + "_settings`, `" + table_ + "_who`");
+    (void)plain_.code_of("DROP TABLE IF EXISTS `" + table_ + "`, `" + table_ + "_settings`, `" + table_ + "_notices`");
   }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -678,7 +678,7 @@ TEST_F(Silence, a_lock_is_kept_while_nobody_can_write_down_who_holds_and_waits) 
     Lock lock = locker.acquire("u1"), others = other.acquire("u2");
     const Told told(lock), others_told(others);
     Plain maintenance(server_url(engine.name() + "_OPERATOR"));
-    maintenance.ask("LOCK TABLES `" + engine.table() + "_who` WRITE");
+    maintenance.ask("LOCK TABLES `" + engine.table() + "_notices` WRITE");
     std::stop_source stop;
     auto waits = std::async(std::launch::async, [&] {  // and so looks there for cycles
       return error_of([&] { (void)locker.acquire("u2", {.cancel = stop.get_token()}); });

@@ -63,7 +63,7 @@ class OnServer : public testing::TestWithParam<std::string> {
   void TearDown() override {
     if (plain_ == nullptr) return;
     plain_->ask("SET SESSION lock_wait_timeout=5");
-    plain_->ask("DROP TABLE IF EXISTS `" + table_ + "`, `" + table_ + "_settings`, `" + table_ + "_who`");
+    plain_->ask("DROP TABLE IF EXISTS `" + table_ + "`, `" + table_ + "_settings`, `" + table_ + "_notices`");
     for (const std::string& user : users_) plain_->ask("DROP USER '" + user + "'@'%'");
   }
 

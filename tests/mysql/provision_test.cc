@@ -318,7 +318,7 @@ TEST_P(Provision, more_levels_are_in_another_table) {
   tool.says_all();
   EXPECT_EQ(tool.wait(), 0) << tool.said();
   EXPECT_TRUE(hierlock::open(other).acquire("a/b/c/d").held());
-  for (const char* part : {"", "_settings", "_who"}) plain().ask("DROP TABLE `" + table() + "_4" + part + "`");
+  for (const char* part : {"", "_settings", "_notices"}) plain().ask("DROP TABLE `" + table() + "_4" + part + "`");
 }
 
 TEST_P(Provision, an_interrupt_ends_it_after_the_chunk_and_says_so) {  // H11

@@ -38,7 +38,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 class Rights : public OnServer {
  protected:
   void TearDown() override {
-    if (!HasFatalFailure() && !IsSkipped()) plain().ask("DROP TABLE IF EXISTS `" + table() + "_who`");
+    if (!HasFatalFailure() && !IsSkipped()) plain().ask("DROP TABLE IF EXISTS `" + table() + "_notices`");
     OnServer::TearDown();
   }
   void grant(const Server& user, const std::vector<std::string>& grants) {

@@ -312,7 +312,7 @@ TEST_P(Status, what_a_killed_process_had_told_is_not_shown_when_the_server_has_f
   look(all, [](const Snapshot& now) { return now.holders.size() == 1 && now.holders[0].target == "u1"; });
   other.kill();
   EXPECT_TRUE(eventually([&] { return all.snapshot().holders.empty(); }, 5s));
-  EXPECT_EQ(plain().one("SELECT COUNT(*) FROM " + table() + "_who"), "1") << "and yet it is written down";
+  EXPECT_EQ(plain().one("SELECT COUNT(*) FROM " + table() + "_notices"), "1") << "and yet it is written down";
 }
 
 TEST_P(Status, without_the_right_to_see_the_views_tells_what_was_told_and_which_right_is_missing) {  // B7

@@ -339,13 +339,13 @@ Finding publish_right(const Seen& seen, const Options& options) {
     return bad("publish", Verdict::unknown, "there is no table to try it on", "see tables");
   }
   if (no_table(seen.who)) {
-    return bad("publish", Verdict::slow, "there is no " + options.layout.who_table() + so, provision(options));
+    return bad("publish", Verdict::slow, "there is no " + options.layout.notices_table() + so, provision(options));
   }
   if (is_read_only(seen.who)) {
     return bad("publish", Verdict::unknown, "cannot be tried: " + words(seen.who), "see read_only");
   }
   return bad("publish", Verdict::slow, words(seen.who) + so,
-             grant(seen, options, "SELECT, INSERT, UPDATE, DELETE", options.layout.who_table()));
+             grant(seen, options, "SELECT, INSERT, UPDATE, DELETE", options.layout.notices_table()));
 }
 
 Finding kill(const Seen& seen) {
@@ -575,7 +575,7 @@ void look_at_tables(Connection& connection, const Options& options, Seen& seen) 
   }
   seen.lock = ask(connection, "SELECT level FROM " + table + " WHERE level=0 AND bucket=-1 FOR UPDATE");
   seen.make_row = ask(connection, "INSERT INTO " + table + " (level, bucket) SELECT 0, 0 FROM DUAL WHERE 1=0");
-  const std::string who = "`" + options.layout.who_table() + "`";
+  const std::string who = "`" + options.layout.notices_table() + "`";
   for (const std::string& sql :
        {"SELECT session FROM " + who + " WHERE session=0",
         "INSERT INTO " + who + " SELECT * FROM " + who + " WHERE session=0",

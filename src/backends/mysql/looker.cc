@@ -26,7 +26,7 @@ remote::Look Looker::look(Clock::time_point by) {
       connection_.reset();
       connection_ = connect(options_, soon);
     }
-    const Reply told = connection_->query(read_all(options_.layout.who_table()), soon);
+    const Reply told = connection_->query(read_all(options_.layout.notices_table()), soon);
     if (told.well()) {
       looked.notices = read_notices(told);
     } else {

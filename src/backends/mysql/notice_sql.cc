@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <random>
 #include <utility>
 
 #include "plan/text.h"
@@ -100,30 +101,49 @@ T number(const std::optional<std::string>& text) {
 
 }  // namespace
 
-std::string make_who_table(std::string_view table) {
+std::string make_notices_table(std::string_view table) {
   return "CREATE TABLE IF NOT EXISTS " + quoted(table) +
          " (id BIGINT UNSIGNED NOT NULL PRIMARY KEY, session BIGINT UNSIGNED NOT NULL, owner VARCHAR(255) NOT NULL,"
-         " owner_name VARCHAR(255) NOT NULL, host VARCHAR(255) NOT NULL, command VARCHAR(255) NOT NULL, note "
-         "VARCHAR(255) NOT NULL, process BIGINT NOT"
-         " NULL, fence BIGINT NOT NULL, since DATETIME(6) NOT NULL, seen DATETIME(6) NOT NULL, waits TINYINT NOT NULL,"
-         " nodes MEDIUMTEXT NOT NULL) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
+         " owner_name VARCHAR(255) NOT NULL, host VARCHAR(255) NOT NULL, program VARCHAR(255) NOT NULL, note"
+         " VARCHAR(255) NOT NULL, process BIGINT NOT NULL, fence BIGINT NOT NULL, since DATETIME(6) NOT NULL, seen"
+         " DATETIME(6) NOT NULL, waits TINYINT NOT NULL, nodes MEDIUMTEXT NOT NULL, locker BIGINT UNSIGNED NOT NULL,"
+         " stamp BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
 }
 
 namespace {
+
+std::uint64_t new_stamp() {
+  thread_local std::mt19937_64 numbers{std::random_device{}()};
+  return numbers();
+}
+
+// Of the Locker: what the names of its owners begin with.
+std::uint64_t locker_of(const Notice& notice) {
+  const std::string_view owner = notice.owner;
+  std::uint64_t hash = 14'695'981'039'346'656'037u;  // FNV-1a, 64 bits: the same in every program
+  for (const char byte : owner.substr(0, owner.rfind(':'))) {
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 1'099'511'628'211u;
+  }
+  return hash;
+}
+
 std::string values(const Notice& notice) {
   return "(" + std::to_string(notice.id()) + ", " + std::to_string(notice.session) + ", " + literal(cut(notice.owner)) +
          ", " + literal(cut(notice.owner_name)) + ", " + literal(cut(notice.host)) + ", " +
          literal(cut(notice.program)) + ", " + literal(cut(notice.note)) + ", " + std::to_string(notice.process) +
          ", " + std::to_string(notice.fence) + ", UTC_TIMESTAMP(6) - INTERVAL " + std::to_string(notice.age.count()) +
-         " MICROSECOND, UTC_TIMESTAMP(6), " + (notice.waits ? "1" : "0") + ", " + literal(write_nodes(notice)) + ")";
+         " MICROSECOND, UTC_TIMESTAMP(6), " + (notice.waits ? "1" : "0") + ", " + literal(write_nodes(notice)) + ", " +
+         std::to_string(locker_of(notice)) + ", " + std::to_string(new_stamp()) + ")";
 }
+
 }  // namespace
 
 std::string publish(std::string_view table, std::span<const Notice> notices) {
   std::string rows;
   for (const Notice& notice : notices) rows += (rows.empty() ? "" : ", ") + values(notice);
   return "REPLACE INTO " + quoted(table) +
-         " (id, session, owner, owner_name, host, command, note, process, fence, since, seen, waits, nodes) VALUES " +
+         " (id, session, owner, owner_name, host, program, note, process, fence, since, seen, waits, nodes, locker, "
+         "stamp) VALUES " +
          rows;
 }
 
@@ -148,30 +168,85 @@ std::string find_old(std::string_view table) {
   return "SELECT id FROM " + quoted(table) + " WHERE seen < UTC_TIMESTAMP(6) - INTERVAL 60 SECOND";
 }
 
-std::string read_all(std::string_view table) {
-  return "SELECT session, owner, owner_name, host, command, note, process, fence, TIMESTAMPDIFF(MICROSECOND, since, "
-         "UTC_TIMESTAMP(6)), waits, nodes FROM " +
-         quoted(table) + " WHERE seen > UTC_TIMESTAMP(6) - INTERVAL 10 SECOND ORDER BY id";
+namespace {
+
+constexpr std::string_view alive = " WHERE seen > UTC_TIMESTAMP(6) - INTERVAL 10 SECOND";
+constexpr std::string_view sums = "COUNT(*), COALESCE(BIT_XOR(stamp), 0)";
+constexpr std::size_t columns = 13;
+
+std::string select_rows(std::string_view table) {
+  return "SELECT session, owner, owner_name, host, program, note, process, fence, TIMESTAMPDIFF(MICROSECOND, since, "
+         "UTC_TIMESTAMP(6)), waits, nodes, locker, stamp FROM " +
+         quoted(table) + std::string(alive);
+}
+
+std::optional<Notice> read_notice(const std::vector<std::optional<std::string>>& row) {
+  Notice notice;
+  notice.session = number<std::uint64_t>(row[0]);
+  notice.owner = row[1].value_or("");
+  notice.owner_name = row[2].value_or("");
+  notice.host = row[3].value_or("");
+  notice.program = row[4].value_or("");
+  notice.note = row[5].value_or("");
+  notice.process = number<std::int64_t>(row[6]);
+  notice.fence = number<std::int64_t>(row[7]);
+  notice.age = std::chrono::microseconds(std::max<std::int64_t>(0, number<std::int64_t>(row[8])));
+  notice.waits = row[9].value_or("0") != "0";
+  if (notice.owner.empty() || !read_nodes(row[10].value_or(""), notice)) return std::nullopt;
+  return notice;
+}
+
+}  // namespace
+
+std::string read_signature(std::string_view table) {
+  return "SELECT " + std::string(sums) + " FROM " + quoted(table) + std::string(alive);
+}
+
+std::string read_signatures(std::string_view table) {
+  return "SELECT locker, " + std::string(sums) + " FROM " + quoted(table) + std::string(alive) + " GROUP BY locker";
+}
+
+std::string read_all(std::string_view table) { return select_rows(table) + " ORDER BY id"; }
+
+std::string read_of(std::string_view table, std::span<const std::uint64_t> lockers) {
+  std::string list;
+  for (const std::uint64_t locker : lockers) list += (list.empty() ? "" : ", ") + std::to_string(locker);
+  return select_rows(table) + " AND locker IN (" + list + ") ORDER BY id";
+}
+
+Signature signature_in(const Reply& reply) {
+  if (reply.rows.empty() || reply.rows[0].size() != 2) return {};
+  return {number<std::uint64_t>(reply.rows[0][0]), number<std::uint64_t>(reply.rows[0][1])};
+}
+
+std::map<std::uint64_t, Signature> signatures_in(const Reply& reply) {
+  std::map<std::uint64_t, Signature> signatures;
+  for (const auto& row : reply.rows) {
+    if (row.size() != 3) continue;
+    signatures[number<std::uint64_t>(row[0])] = {number<std::uint64_t>(row[1]), number<std::uint64_t>(row[2])};
+  }
+  return signatures;
 }
 
 std::vector<Notice> read_notices(const Reply& reply) {
   std::vector<Notice> notices;
   for (const auto& row : reply.rows) {
-    if (row.size() != 11) continue;
-    Notice notice;
-    notice.session = number<std::uint64_t>(row[0]);
-    notice.owner = row[1].value_or("");
-    notice.owner_name = row[2].value_or("");
-    notice.host = row[3].value_or("");
-    notice.program = row[4].value_or("");
-    notice.note = row[5].value_or("");
-    notice.process = number<std::int64_t>(row[6]);
-    notice.fence = number<std::int64_t>(row[7]);
-    notice.age = std::chrono::microseconds(std::max<std::int64_t>(0, number<std::int64_t>(row[8])));
-    notice.waits = row[9].value_or("0") != "0";
-    if (!notice.owner.empty() && read_nodes(row[10].value_or(""), notice)) notices.push_back(std::move(notice));
+    if (row.size() != columns) continue;
+    if (std::optional<Notice> notice = read_notice(row)) notices.push_back(std::move(*notice));
   }
   return notices;
+}
+
+std::map<std::uint64_t, OfLocker> read_by_locker(const Reply& reply) {
+  std::map<std::uint64_t, OfLocker> lockers;
+  for (const auto& row : reply.rows) {
+    if (row.size() != columns) continue;
+    OfLocker& of = lockers[number<std::uint64_t>(row[11])];
+    ++of.signature.rows;
+    of.signature.stamps ^= number<std::uint64_t>(row[12]);
+    if (std::optional<Notice> notice = read_notice(row)) of.notices.push_back(std::move(*notice));
+  }
+  return lockers;
 }
 
 }  // namespace hierlock::mysql

@@ -28,7 +28,7 @@ TEST(NoticeSql, what_a_wait_is_behind_is_published_with_it) {  // B11
   EXPECT_NE(sql.find("X'626568696e642037203138"), std::string::npos) << sql;  // behind 7 18…
   const std::string nodes = "behind 7 18446744073709551615 \n0 3 X 1 r3\n";
   Reply reply;
-  reply.rows = {{"1", "p:1", "p:1", "h", "", "", "1", "0", "5", "1", nodes}};
+  reply.rows = {{"1", "p:1", "p:1", "h", "", "", "1", "0", "5", "1", nodes, "7", "8"}};
   ASSERT_EQ(read_notices(reply).size(), 1u);
   EXPECT_EQ(read_notices(reply)[0].behind, one.behind);
   EXPECT_EQ(read_notices(reply)[0].nodes.size(), 1u);
@@ -45,7 +45,8 @@ TEST(NoticeSql, what_is_no_utf8_is_published_as_far_as_it_is) {
 
 TEST(NoticeSql, rows_that_cannot_be_read_are_left_out) {
   const auto row = [](const std::string& nodes) {
-    return std::vector<std::optional<std::string>>{"7", "o", "name", "h", "c", "n", "1", "2", "3", "1", nodes};
+    return std::vector<std::optional<std::string>>{"7", "o", "name", "h",   "c", "n", "1",
+                                                   "2", "3", "1",    nodes, "7", "8"};
   };
   Reply reply;
   for (const char* bad : {"", "nonsense", "0", "0 1", "0 1 Q 1 x", "0 1 X", "0 1 X y z", "-1 1 X 1 x", "0 1 X 1"}) {
@@ -61,6 +62,26 @@ TEST(NoticeSql, rows_that_cannot_be_read_are_left_out) {
   EXPECT_EQ(read[0].nodes[0].text, "u 1");
   EXPECT_FALSE(read[0].nodes[0].asked);
   EXPECT_EQ(read[0].nodes[1].cell, (remote::Cell{1, 13, Mode::X}));
+}
+
+TEST(NoticeSql, a_row_that_is_written_again_has_another_stamp) {
+  const Notice one = notice(1, "p:1", holds, 0, {row(1)});
+  EXPECT_NE(publish("t", std::span(&one, 1)), publish("t", std::span(&one, 1)));
+}
+
+TEST(NoticeSql, the_rows_of_a_locker_are_summed_up_as_the_server_does) {  // B12
+  const auto row_of = [](const char* locker, const char* stamp, const std::string& nodes = "0 1 X 1 x\n") {
+    return std::vector<std::optional<std::string>>{"7", "p:1", "n", "h",   "c",    "n",  "1",
+                                                   "2", "3",   "1", nodes, locker, stamp};
+  };
+  Reply reply;
+  reply.rows = {row_of("5", "12"), row_of("5", "10"), row_of("6", "3", "nonsense")};
+  const auto read = read_by_locker(reply);
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(read.at(5).signature, (Signature{2, 12 ^ 10}));
+  EXPECT_EQ(read.at(5).notices.size(), 2u);
+  EXPECT_EQ(read.at(6).signature, (Signature{1, 3})) << "one that cannot be read counts, or it would be read for ever";
+  EXPECT_TRUE(read.at(6).notices.empty());
 }
 
 }  // namespace

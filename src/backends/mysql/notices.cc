@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "mysql/notice_sql.h"
 #include "mysql/session.h"
 
 namespace hierlock::mysql {
@@ -39,7 +38,7 @@ remote::NoticeStore::Published Notices::publish(std::span<const remote::Notice> 
 // If the server refuses the statement, each half is tried alone: one row that cannot be written spoils only itself.
 bool Notices::publish_some(std::span<const remote::Notice> notices, std::size_t first, std::vector<bool>& written,
                            Deadline& limit) {
-  const std::optional<Changed> changed = change(mysql::publish(layout_.who_table(), notices), limit);
+  const std::optional<Changed> changed = change(mysql::publish(layout_.notices_table(), notices), limit);
   if (!changed) return false;
   if (changed->well) std::fill_n(written.begin() + static_cast<std::ptrdiff_t>(first), notices.size(), true);
   if (changed->well || notices.size() == 1) return true;
@@ -51,7 +50,7 @@ bool Notices::publish_some(std::span<const remote::Notice> notices, std::size_t 
 bool Notices::remove(std::span<const std::uint64_t> ids, Deadline& limit) {
   for (std::size_t i = 0; i < ids.size(); i += ids_a_statement) {
     const auto chunk = ids.subspan(i, std::min(ids_a_statement, ids.size() - i));
-    const std::optional<Changed> changed = change(forget(layout_.who_table(), chunk), limit);
+    const std::optional<Changed> changed = change(forget(layout_.notices_table(), chunk), limit);
     if (!changed || !changed->well) return false;
   }
   return true;
@@ -61,11 +60,42 @@ std::optional<std::size_t> Notices::keep_alive(std::span<const std::uint64_t> id
   std::size_t there = 0;
   for (std::size_t i = 0; i < ids.size(); i += ids_a_statement) {
     const auto chunk = ids.subspan(i, std::min(ids_a_statement, ids.size() - i));
-    const std::optional<Changed> changed = change(still_alive(layout_.who_table(), chunk), limit);
+    const std::optional<Changed> changed = change(still_alive(layout_.notices_table(), chunk), limit);
     if (!changed) return std::nullopt;
     there += changed->rows;
   }
   return there;
+}
+
+// Asks for one row that tells whether anything has changed. Only then for a row a Locker, and for the notices of those
+// that have changed. What is kept is summed up from the rows that were read, so a change between two questions is found
+// the next time. False: the notices cannot be read.
+bool Notices::refresh(Connection& connection, Deadline& limit) {
+  const std::string table = layout_.notices_table();
+  Reply reply = connection.query(read_signature(table), limit);
+  if (!reply.well()) return false;
+  Signature kept;
+  for (const auto& [locker, known] : known_) {
+    kept.rows += known.of.signature.rows;
+    kept.stamps ^= known.of.signature.stamps;
+  }
+  if (signature_in(reply) == kept) return true;
+  reply = connection.query(read_signatures(table), limit);
+  if (!reply.well()) return false;
+  const std::map<std::uint64_t, Signature> now = signatures_in(reply);
+  std::erase_if(known_, [&](const auto& one) { return !now.contains(one.first); });
+  std::vector<std::uint64_t> changed;
+  for (const auto& [locker, signature] : now) {
+    const auto known = known_.find(locker);
+    if (known == known_.end() || known->second.of.signature != signature) changed.push_back(locker);
+  }
+  if (changed.empty()) return true;
+  reply = connection.query(read_of(table, changed), limit);
+  if (!reply.well()) return false;
+  const Clock::time_point read = Clock::now();
+  for (const std::uint64_t locker : changed) known_.erase(locker);
+  for (auto& [locker, of] : read_by_locker(reply)) known_[locker] = {std::move(of), read};
+  return true;
 }
 
 std::optional<std::vector<remote::Notice>> Notices::read(Deadline& limit) {
@@ -73,11 +103,15 @@ std::optional<std::vector<remote::Notice>> Notices::read(Deadline& limit) {
   pool_.on_the_side(
       [&](remote::Session& side) {
         Connection& connection = connection_of(side);
-        const Reply reply = connection.query(read_all(layout_.who_table()), limit);
+        if (!refresh(connection, limit)) known_.clear();
         connection.query("COMMIT", limit);
-        if (!connection.broken()) notices.emplace();  // without the right to read it, there are none
-        if (reply.well()) notices = read_notices(reply);
-        return !connection.broken();
+        if (connection.broken()) return false;
+        notices.emplace();  // without the right to read them, there are none
+        for (const auto& [locker, known] : known_) {
+          const auto since = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - known.read);
+          for (const remote::Notice& notice : known.of.notices) notices->emplace_back(notice).age += since;
+        }
+        return true;
       },
       limit);
   return notices;
@@ -88,7 +122,7 @@ void Notices::remove_old(Deadline& limit) {
   pool_.on_the_side(
       [&](remote::Session& side) {
         Connection& connection = connection_of(side);
-        const Reply old = connection.query(find_old(layout_.who_table()), limit);
+        const Reply old = connection.query(find_old(layout_.notices_table()), limit);
         for (const auto& row : old.rows) ids.push_back(std::strtoull(row.at(0).value_or("0").c_str(), nullptr, 10));
         connection.query("COMMIT", limit);
         return !connection.broken();

@@ -1,12 +1,13 @@
 // Notices: keeps notices in a table beside the buckets, on the pool's side session.
 #pragma once
 
-#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "mysql/notice_sql.h"
 #include "mysql/options.h"
 #include "mysql_client/connection.h"
 #include "remote/driver.h"
@@ -35,8 +36,17 @@ class Notices final : public remote::NoticeStore {
   };
   std::optional<Changed> change(const std::string& sql, Deadline& limit);
 
+  bool refresh(Connection& connection, Deadline& limit);
+
   const Layout& layout_;
   remote::SessionPool& pool_;
+
+  // The last answers, by Locker. Only whoever has the side session uses them.
+  struct Known {
+    OfLocker of;
+    Clock::time_point read;
+  };
+  std::map<std::uint64_t, Known> known_;
 };
 
 }  // namespace hierlock::mysql

@@ -20,7 +20,7 @@ struct Layout {
   bool lazy = false;  // make missing rows and tables when they are first needed
 
   std::string settings_table() const { return table + "_settings"; }
-  std::string who_table() const { return table + "_who"; }
+  std::string notices_table() const { return table + "_notices"; }
 };
 
 struct Options {

@@ -351,7 +351,7 @@ void provision(const spi::Url& url, const ProvisionOptions& wanted) {
     throw Error(ErrorKind::denied,
                 std::string(error.what()) + "; provisioning needs CREATE, SELECT, INSERT and UPDATE on " +
                     options.layout.table + ", " + options.layout.settings_table() + " and " +
-                    options.layout.who_table(),
+                    options.layout.notices_table(),
                 error.native_code());
   }
 }

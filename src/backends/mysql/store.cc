@@ -63,7 +63,7 @@ class RowStore final : public remote::SessionStore {
     refuse_what_rows_cannot_say(plan, table_.levels);
     if (plan.steps().size() > most_rows) cells(plan);
   }
-  Cell cell_of(std::uint8_t level, std::string_view key, Mode mode) const override {
+  Cell cell_of(Space, std::uint8_t level, std::string_view key, Mode mode) const override {
     return {level, plan::bucket_of(key, table_.buckets), plan::row_mode(mode)};
   }
 

@@ -334,8 +334,7 @@ class ScriptedStore final : public SessionStore {
     return {.wakes_waiters = true, .extends = true, .across_processes = true, .across_machines = true, .leases = true};
   }
   void check(const spi::Plan&) const override {}
-  // Keys of one letter and a number share a cell with those of the same number: `a1` and `b1`.
-  Cell cell_of(std::uint8_t level, std::string_view key, Mode mode) const override {
+  Cell cell_of(Space, std::uint8_t level, std::string_view key, Mode mode) const override {
     return {level, std::hash<std::string_view>()(key), mode == Mode::X ? Mode::X : Mode::S};
   }
   NoticeStore& notices() override { return notices_; }
@@ -400,7 +399,7 @@ class ScriptedStore final : public SessionStore {
   }
   std::vector<Cell> cells(const spi::Plan& plan) const override {
     std::vector<Cell> cells;
-    for (const spi::Step& step : plan.steps()) cells.push_back(cell_of(step.level, step.key, step.mode));
+    for (const spi::Step& step : plan.steps()) cells.push_back(cell_of(step.space, step.level, step.key, step.mode));
     std::sort(cells.begin(), cells.end(), [](const Cell& a, const Cell& b) { return place(a) < place(b); });
     return cells;
   }

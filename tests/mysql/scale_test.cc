@@ -1,0 +1,150 @@
+// Many threads, locks and waits on few connections (B12).
+#include <atomic>
+#include <future>
+#include <latch>
+#include <thread>
+#include <vector>
+
+#include "on_server.h"
+#include "relay.h"
+
+namespace hierlock::mysql_tests {
+namespace {
+
+class Scale : public OnServer {
+ protected:
+  // Pairs of acquire and release a second, each thread on a path of its own.
+  double pairs_a_second(Locker& locker, int threads) {
+    std::atomic<bool> over = false;
+    std::atomic<long> pairs = 0;
+    std::latch ready(threads);
+    std::vector<std::thread> all;
+    for (int i = 0; i < threads; ++i) {
+      all.emplace_back([&, i] {
+        const Target target = Target::parse("t" + std::to_string(i));
+        locker.acquire(target).release();  // its row is there now
+        ready.count_down();
+        while (!over) {
+          locker.acquire(target).release();
+          ++pairs;
+        }
+      });
+    }
+    ready.wait();
+    const long before = pairs;
+    const auto begin = Clock::now();
+    EXPECT_TRUE(eventually([&] { return Clock::now() - begin >= 1500ms; }));
+    const double rate =
+        static_cast<double>(pairs - before) / std::chrono::duration<double>(Clock::now() - begin).count();
+    over = true;
+    for (std::thread& thread : all) thread.join();
+    return rate;
+  }
+};
+
+TEST_P(Scale, a_thousand_threads_share_sixteen_connections_as_well_as_sixteen_do) {
+  Locker locker = open();
+  const double few = pairs_a_second(locker, 16), many = pairs_a_second(locker, 1000);
+  std::printf("%s: %.0f pairs/s with 16 threads, %.0f with 1,000: %.2f (bar 0.7)\n", GetParam().c_str(), few, many,
+              many / few);
+  EXPECT_GT(many, 0.35 * few) << "half of the bar: the machine may be busy";
+}
+
+TEST_P(Scale, waits_leave_connections_for_a_free_path) {
+  Locker others = open("connections=40"), locker = open();
+  std::vector<Owner> owners;
+  std::vector<Lock> held;
+  constexpr int many = 32;
+  for (int i = 0; i < many; ++i) {
+    owners.push_back(others.owner("holder " + std::to_string(i)));
+    held.push_back(others.acquire("busy" + std::to_string(i), {.owner = &owners.back()}));
+  }
+  std::vector<std::future<void>> waits;
+  for (int i = 0; i < many; ++i) {
+    waits.push_back(std::async(std::launch::async, [&, i] { locker.acquire("busy" + std::to_string(i)).release(); }));
+  }
+  EXPECT_TRUE(eventually([&] { return how_many_wait() == 12; })) << "three quarters of 16";
+  EXPECT_TRUE(locker.try_acquire("free1", 10s).has_value());
+  EXPECT_TRUE(locker.try_acquire("free2").has_value());
+  held.clear();
+  for (std::future<void>& wait : waits) wait.get();
+}
+
+TEST_P(Scale, heartbeats_are_in_time_while_hundreds_hold_and_wait) {  // B4
+  Locker locker = open("connections=100");
+  std::optional<Lock> hot = locker.acquire("hot");
+  constexpr int holders = 80, others = 600;
+  std::atomic<int> lost = 0, holding = 0, waiting = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < holders; ++i) {
+    threads.emplace_back([&, i] {
+      const Lock own = locker.acquire("own" + std::to_string(i));
+      ++holding;
+      const Lock more = locker.acquire("hot");
+      if (!own.held()) ++lost;
+    });
+  }
+  ASSERT_TRUE(eventually([&] { return holding == holders; }));
+  for (int i = 0; i < others; ++i) {
+    threads.emplace_back([&] {
+      ++waiting;
+      locker.acquire("hot").release();
+    });
+  }
+  ASSERT_TRUE(eventually([&] { return waiting == others; }));
+  const auto begin = Clock::now();  // longer than a lease: without heartbeats they would be lost
+  EXPECT_TRUE(eventually([&] { return Clock::now() - begin > 11s; }));
+  EXPECT_TRUE(hot->held());
+  hot.reset();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(lost, 0);
+}
+
+TEST_P(Scale, notices_are_read_again_only_when_they_have_changed) {
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  Locker other = open(), mine = hierlock::open(url(behind, "tls=off"));
+  std::optional<Lock> theirs = other.acquire("theirs");
+  std::thread waits([&] {  // holds one and waits for another, so it looks for deadlocks
+    const Lock own = mine.acquire("own");
+    mine.acquire("theirs").release();
+  });
+  const auto asked = [&](const std::string& what) {
+    int times = 0;
+    for (const Relay::Command& command : relay.commands()) times += command.text.starts_with(what) ? 1 : 0;
+    return times;
+  };
+  EXPECT_TRUE(eventually([&] { return asked("SELECT session, owner") > 0; }));
+  EXPECT_TRUE(eventually([&] {  // what this test itself has caused has been read
+    relay.forget();
+    return eventually([&] { return asked("SELECT COUNT(*), COALESCE(BIT_XOR") >= 4; }) &&
+           asked("SELECT session, owner") == 0;
+  }));
+  EXPECT_EQ(asked("SELECT locker, COUNT(*)"), 0);
+  theirs.reset();
+  waits.join();
+}
+
+// InnoDB ends the lighter transaction. That is the one that only asks, not the one that holds and extends.
+TEST_P(Scale, an_ordered_acquire_is_no_victim) {  // B11
+  Locker one = open(), two = open();
+  for (int turn = 0; turn < 6; ++turn) {
+    const std::string p = turn % 2 == 0 ? "p" : "q", q = turn % 2 == 0 ? "q" : "p";  // one of them comes first
+    std::optional<Lock> extender = one.acquire(q);
+    auto ordered = std::async(std::launch::async, [&] {
+      return error_of([&] { two.acquire({p, q}, {.timeout = 20s}).release(); });
+    });
+    EXPECT_TRUE(eventually([&] { return how_many_wait() == 1; }));
+    const std::optional<Error> victim = error_of([&] { extender->extend(p, {.timeout = 10s}); });
+    EXPECT_TRUE(!victim || victim->kind() == ErrorKind::deadlock) << victim->what();
+    extender.reset();
+    const std::optional<Error> error = ordered.get();
+    EXPECT_FALSE(error.has_value()) << error->what();
+  }
+}
+
+HIERLOCK_ON_BOTH_SERVERS(Scale);
+
+}  // namespace
+}  // namespace hierlock::mysql_tests
