@@ -30,27 +30,35 @@ bool eventually(F fact, Clock::duration time = patience) {
   return true;
 }
 
-spi::Plan plan_of(const std::vector<std::string>& paths) {
-  std::vector<Target> targets;
-  for (const std::string& path : paths) targets.push_back(Target::parse(path));
-  return spi::Plan(targets);
-}
+// A plan refers to its targets.
+class PlanOf {
+ public:
+  explicit PlanOf(const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) targets_.push_back(Target::parse(path));
+    plan_.emplace(targets_);
+  }
+  const spi::Plan& plan() const { return *plan_; }
+
+ private:
+  std::vector<Target> targets_;
+  std::optional<spi::Plan> plan_;
+};
 
 std::optional<spi::Grant> acquire(spi::Backend& gate, const std::vector<std::string>& paths,
                                   std::optional<Clock::duration> timeout = std::nullopt, spi::OwnerId owner = {}) {
-  const spi::Plan plan = plan_of(paths);
-  spi::Request request{.plan = plan, .owner = owner};
+  const PlanOf wanted(paths);
+  spi::Request request{.plan = wanted.plan(), .owner = owner};
   if (timeout) request.deadline = Clock::now() + *timeout;
   return gate.acquire(request);
 }
 std::optional<spi::Grant> try_acquire(spi::Backend& gate, const std::vector<std::string>& paths) {
-  const spi::Plan plan = plan_of(paths);
-  return gate.acquire({.plan = plan, .no_wait = true});
+  const PlanOf wanted(paths);
+  return gate.acquire({.plan = wanted.plan(), .no_wait = true});
 }
 std::optional<spi::Grant> extend(spi::Backend& gate, const spi::Grant& grant, const std::vector<std::string>& paths,
                                  std::optional<Clock::duration> timeout = std::nullopt) {
-  const spi::Plan plan = plan_of(paths);
-  spi::Request request{.plan = plan};
+  const PlanOf wanted(paths);
+  spi::Request request{.plan = wanted.plan()};
   if (timeout) request.deadline = Clock::now() + *timeout;
   return gate.extend(grant, request);
 }
@@ -249,8 +257,8 @@ TEST(Sessions, a_cancelled_wait_for_one_ends_at_once) {  // H2
   const std::stop_token token = cancel.get_token();
   std::optional<Error> error;
   std::thread waits([&] {
-    const spi::Plan plan = plan_of({"u2"});
-    error = error_of([&] { (void)gate->acquire({.plan = plan, .cancel = &token}); });
+    const PlanOf wanted({"u2"});
+    error = error_of([&] { (void)gate->acquire({.plan = wanted.plan(), .cancel = &token}); });
   });
   ASSERT_TRUE(eventually([&] { return !gate->snapshot().waiters.empty(); }));
   cancel.request_stop();
