@@ -21,6 +21,8 @@ bool younger(const Notice& a, const Notice& b) { return a.age != b.age ? a.age <
 
 // Bounds the recursion that finds a cycle.
 constexpr std::size_t longest_cycle = 10'000;
+// Bounds the search for a cycle that passes each wait once, of which there may be exponentially many ways.
+constexpr int most_steps = 10'000;
 
 enum class Shown : std::uint8_t { yes, no, unknown };
 
@@ -73,10 +75,18 @@ class DeadlockFinder::Graph {
   std::optional<Cycle> find(const Notice& waiter, bool surely) {
     start_ = &waiter;
     surely_ = surely;
-    seen_.clear();
-    cycle_ = {};
-    cycle_.surely = surely;
-    if (!leads_back(waiter, std::nullopt, false)) return std::nullopt;
+    simple_ = false;
+    if (!leads_back_from(waiter)) return std::nullopt;
+    // A way back that passes a wait twice may lead through a cycle of others, which this wait only stands behind.
+    const std::set<const Notice*> once(cycle_.members.begin(), cycle_.members.end());
+    if (once.size() != cycle_.members.size()) {
+      Cycle walk = cycle_;
+      simple_ = true;
+      steps_left_ = most_steps;
+      const bool found = leads_back_from(waiter);
+      if (!found && steps_left_ > 0) return std::nullopt;
+      if (!found) cycle_ = std::move(walk);  // too many ways to try all: nothing may be missed
+    }
     for (const Notice* member : cycle_.members) {
       if (holds(*member) && (cycle_.victim == nullptr || younger(*member, *cycle_.victim))) cycle_.victim = member;
     }
@@ -98,7 +108,10 @@ class DeadlockFinder::Graph {
   void index_notices() {
     for (Index i = 0; i < all_.size(); ++i) {
       const Notice& notice = all_[i];
-      for (const Node& node : notice.nodes) claims_.push_back({place(node.cell), i, &node});
+      for (const Node& node : notice.nodes) {
+        claims_.push_back({place(node.cell), i, &node});
+        if (!notice.waits) note_holder(notice, node);
+      }
       owners_.try_emplace(notice.owner, static_cast<Index>(owners_.size()));
       if (notice.waits) {
         waits_by_owner_[notice.owner].push_back(i);
@@ -158,16 +171,33 @@ class DeadlockFinder::Graph {
     known.emplace();
     for (const Node& node : waiter.nodes) known->at = std::max(known->at, place(node.cell));
     for (const Node& wanted : waiter.nodes) {
-      if (place(wanted.cell) > known->at) continue;
-      for (const Claim& claim : claims_at(place(wanted.cell))) {
-        const Notice& other = all_[claim.notice];
-        if (other.waits || claim.node->leftover || other.same_session(waiter)) continue;
-        if (!conflict(wanted.cell, claim.node->cell)) continue;
-        *known = {place(wanted.cell), true};
-        break;
-      }
+      if (place(wanted.cell) <= known->at && held_against(wanted.cell, waiter)) *known = {place(wanted.cell), true};
     }
     return *known;
+  }
+  // Whether another session surely holds what conflicts with a cell. Two sessions for each mode are enough to know.
+  bool held_against(const Cell& wanted, const Notice& waiter) const {
+    const auto found = holding_sessions_.find(place(wanted));
+    if (found == holding_sessions_.end()) return false;
+    const auto other = [&](std::uint64_t session) {
+      return session != no_session && ((session ^ waiter.session) & ~in_queue) != 0;
+    };
+    const auto& [first, second] = found->second[static_cast<std::size_t>(wanted.mode)];
+    return other(first) || other(second);
+  }
+  void note_holder(const Notice& holder, const Node& node) {
+    if (node.leftover) return;
+    const auto [found, is_new] = holding_sessions_.try_emplace(place(node.cell));
+    if (is_new) found->second.fill({no_session, no_session});
+    for (const Mode mode : all_modes) {
+      if (compatible(node.cell.mode, mode)) continue;
+      auto& [first, second] = found->second[static_cast<std::size_t>(mode)];
+      if (first == no_session || ((first ^ holder.session) & ~in_queue) == 0) {
+        first = holder.session;
+      } else {
+        second = holder.session;
+      }
+    }
   }
   static Place first_place(const Notice& waiter) {
     Place first = place(waiter.nodes.front().cell);
@@ -298,11 +328,25 @@ class DeadlockFinder::Graph {
     return component_[wait_vertex(index_of(wait))] == component_[wait_vertex(index_of(*start_))];
   }
 
+  bool leads_back_from(const Notice& waiter) {
+    seen_.clear();
+    cycle_ = {};
+    cycle_.surely = surely_;
+    return leads_back(waiter, std::nullopt, false);
+  }
+
   // Whether the wait, which has got to `reached` at least, leads back to where it began. `through_holder`: a notice was
   // on the way that holds a lock.
   bool leads_back(const Notice& wait, const std::optional<Place>& reached, bool through_holder) {
     if (!same_component(wait) || cycle_.members.size() >= longest_cycle) return false;
-    if (!seen_.emplace(&wait, reached, through_holder).second) return false;
+    if (simple_) {
+      if (steps_left_ == 0 || std::find(cycle_.members.begin(), cycle_.members.end(), &wait) != cycle_.members.end()) {
+        return false;
+      }
+      --steps_left_;
+    } else if (!seen_.emplace(&wait, reached, through_holder).second) {
+      return false;
+    }
     cycle_.members.push_back(&wait);
     for (const InTheWay& next : around_once(wait)) {
       if (surely_ && !next.surely) continue;
@@ -337,6 +381,9 @@ class DeadlockFinder::Graph {
   std::unordered_map<std::string_view, std::vector<Index>> waits_by_owner_;
   std::multimap<std::uint64_t, Index> waits_by_session_;
   std::set<std::string_view> holding_owners_;
+  // By place and mode: up to two sessions that hold what conflicts with the mode.
+  static constexpr std::uint64_t no_session = ~std::uint64_t{0};
+  std::map<Place, std::array<std::pair<std::uint64_t, std::uint64_t>, all_modes.size()>> holding_sessions_;
   std::vector<std::optional<Limit>> limits_;
   bool view_tells_ = false;
   std::set<std::pair<std::uint64_t, std::uint64_t>> shown_;
@@ -348,6 +395,8 @@ class DeadlockFinder::Graph {
   std::map<const Notice*, std::vector<InTheWay>> around_;
   const Notice* start_ = nullptr;
   bool surely_ = false;
+  bool simple_ = false;  // each wait once
+  int steps_left_ = 0;
   std::set<std::tuple<const Notice*, std::optional<Place>, bool>> seen_;
   Cycle cycle_;
 };
