@@ -119,7 +119,7 @@ TEST(Heartbeats, go_on_while_notices_take_for_ever) {  // B4, B12: a healthy ser
   server.notice_time = std::chrono::milliseconds(1h);
   const auto gate = open_scripted(server);
   const spi::Grant grant = *acquire(*gate, {"u1"});
-  EXPECT_TRUE(eventually([&] { return server.beats > 0; }, 8s)) << "the first is due after 3 s";
+  EXPECT_TRUE(eventually([&] { return server.beats > 3; }));
   EXPECT_TRUE(gate->held(grant));
   gate->release(grant);
 }
@@ -129,7 +129,7 @@ TEST(Heartbeats, a_release_does_not_wait_for_the_thread_that_reads_the_answer) {
   const auto gate = open_scripted(server);
   const spi::Grant grant = *acquire(*gate, {"u1"});
   server.be_silent(true);
-  ASSERT_TRUE(eventually([&] { return server.beats > 0; }, 8s));
+  ASSERT_TRUE(eventually([&] { return server.beats > 0; }));
   std::thread answers([&] { server.be_silent(false); });
   const Clock::time_point begin = Clock::now();
   answers.join();
@@ -210,7 +210,7 @@ TEST(Sessions, a_wait_for_one_is_shown_and_said_to_be_that) {  // B7
   ScriptedServer server;
   const auto gate = open_scripted(server, 1);
   const spi::Grant first = *acquire(*gate, {"u1"});
-  std::thread waits([&] { EXPECT_FALSE(acquire(*gate, {"u2"}, 2s).has_value()); });
+  std::thread waits([&] { EXPECT_FALSE(acquire(*gate, {"u2"}, 500ms).has_value()); });
   ASSERT_TRUE(eventually([&] { return !gate->snapshot().waiters.empty(); }));
   const Snapshot snapshot = gate->snapshot();
   ASSERT_EQ(snapshot.waiters.size(), 1u);

@@ -16,13 +16,13 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-constexpr nanoseconds heartbeat_after = seconds(3);
 constexpr milliseconds busy_interval{100}, idle_interval{500}, shortest_end{100};
 constexpr seconds idle_kept{60}, idle_answer{2};
 
 }  // namespace
 
-HeartbeatThread::HeartbeatThread(SessionPool& pool) : pool_(pool), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+HeartbeatThread::HeartbeatThread(SessionPool& pool, nanoseconds ask_after)
+    : pool_(pool), ask_after_(ask_after), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_ < 0) throw Error(ErrorKind::exhausted, "no more file descriptors");
 }
 
@@ -156,7 +156,7 @@ void HeartbeatThread::look_at(SessionHold& hold, bool readable, bool hung_up) {
     return lose(hold);
   }
   if (session == nullptr || hold.beating) return;  // it is being extended, or asked already
-  if (now_with_suspend() - hold.confirmed.load() < heartbeat_after.count()) return;
+  if (now_with_suspend() - hold.confirmed.load() < ask_after_.count()) return;
   hold.beat_sent = now_with_suspend();
   session->begin_heartbeat();
   hold.beating = true;
@@ -178,7 +178,7 @@ void HeartbeatThread::tend_idle() {
     }
     return true;
   });
-  for (SessionPool::Idle& idle : pool_.take_quiet(std::chrono::duration_cast<Clock::duration>(heartbeat_after))) {
+  for (SessionPool::Idle& idle : pool_.take_quiet(std::chrono::duration_cast<Clock::duration>(ask_after_))) {
     if (now - idle.used >= idle_kept) {
       idle.session.reset();
       pool_.drop_idle();

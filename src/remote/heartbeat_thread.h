@@ -61,7 +61,8 @@ class SessionHold final : public Hold {
 
 class HeartbeatThread {
  public:
-  explicit HeartbeatThread(SessionPool& pool);
+  // A session that holds a lock, or is idle, is asked after so long without an answer.
+  HeartbeatThread(SessionPool& pool, std::chrono::nanoseconds ask_after);
   ~HeartbeatThread();
   HeartbeatThread(const HeartbeatThread&) = delete;
   HeartbeatThread& operator=(const HeartbeatThread&) = delete;
@@ -86,6 +87,7 @@ class HeartbeatThread {
   void lose(SessionHold& hold);
 
   SessionPool& pool_;
+  const std::chrono::nanoseconds ask_after_;
   const int wake_;
 
   mutable std::mutex mutex_;  // guards what follows

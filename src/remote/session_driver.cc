@@ -63,11 +63,11 @@ struct SessionDriver::Asking {
   SessionHold* extended = nullptr;
 };
 
-SessionDriver::SessionDriver(std::unique_ptr<SessionStore> store, std::size_t most_sessions,
-                             std::chrono::nanoseconds lease)
-    : lease_(lease),
+SessionDriver::SessionDriver(std::unique_ptr<SessionStore> store, std::size_t most_sessions, const Timing& timing)
+    : lease_(timing.lease),
       store_(std::move(store)),
-      pool_(most_sessions, [&from = *store_](WaitLimit& limit) { return from.connect(limit); }) {
+      pool_(most_sessions, [&from = *store_](WaitLimit& limit) { return from.connect(limit); }),
+      heartbeats_(pool_, timing.ask_after) {
   store_->attach(*this);
 }
 

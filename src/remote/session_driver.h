@@ -16,8 +16,11 @@ namespace hierlock::remote {
 
 class SessionDriver final : public Driver, private SessionServices {
  public:
-  // `lease`: for how long after a question that was answered the store surely keeps a lock.
-  SessionDriver(std::unique_ptr<SessionStore> store, std::size_t most_sessions, std::chrono::nanoseconds lease);
+  struct Timing {
+    std::chrono::nanoseconds lease;  // for so long after a question that it answered, the store surely keeps a lock
+    std::chrono::nanoseconds ask_after = std::chrono::seconds(3);  // heartbeats
+  };
+  SessionDriver(std::unique_ptr<SessionStore> store, std::size_t most_sessions, const Timing& timing);
 
   Capabilities capabilities() const override { return store_->capabilities(); }
   void check(const spi::Plan& plan) const override { store_->check(plan); }
@@ -53,8 +56,8 @@ class SessionDriver final : public Driver, private SessionServices {
   const std::chrono::nanoseconds lease_;
   const std::shared_ptr<OpenSessions> sessions_ = std::make_shared<OpenSessions>();
   const std::unique_ptr<SessionStore> store_;
-  SessionPool pool_;                   // connects by the store
-  HeartbeatThread heartbeats_{pool_};  // its thread uses the pool
+  SessionPool pool_;            // connects by the store
+  HeartbeatThread heartbeats_;  // its thread uses the pool
 };
 
 }  // namespace hierlock::remote

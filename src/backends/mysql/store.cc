@@ -270,7 +270,9 @@ std::unique_ptr<spi::Backend> open(const spi::Url& url, const OpenOptions& optio
   const std::size_t connections = read.connections;
   const remote::GateOptions gate{.owners = options.owners, .publish_after = read.publish_after};
   return remote::make_gate(
-      std::make_unique<remote::SessionDriver>(std::make_unique<RowStore>(std::move(read)), connections, lease), gate);
+      std::make_unique<remote::SessionDriver>(std::make_unique<RowStore>(std::move(read)), connections,
+                                              remote::SessionDriver::Timing{.lease = lease}),
+      gate);
 }
 
 void enable() {

@@ -428,9 +428,9 @@ class ScriptedStore final : public SessionStore {
 inline std::unique_ptr<spi::Backend> open_scripted(
     ScriptedServer& server, std::size_t sessions = 16,
     std::chrono::milliseconds publish_after = std::chrono::milliseconds(20), Owners owners = Owners::per_thread) {
-  return make_gate(
-      std::make_unique<SessionDriver>(std::make_unique<ScriptedStore>(server), sessions, std::chrono::seconds(10)),
-      {.owners = owners, .publish_after = publish_after});
+  const SessionDriver::Timing timing{.lease = std::chrono::seconds(10), .ask_after = std::chrono::milliseconds(200)};
+  return make_gate(std::make_unique<SessionDriver>(std::make_unique<ScriptedStore>(server), sessions, timing),
+                   {.owners = owners, .publish_after = publish_after});
 }
 
 }  // namespace hierlock::remote::testing
