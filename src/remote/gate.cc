@@ -256,14 +256,13 @@ class Gate::SessionWait {
 
   // Called now and then. True: others wait for this request in the local queue, so it must let them pass.
   bool operator()() {
-    const std::string name = gate_.queue_->owner_name(request_.owner);
-    teller_.waits(ForSession(name));
-    if (pending_ == nullptr) {
+    if (teller_.anybody()) teller_.waits(ForSession(gate_.queue_->owner_name(request_.owner)));
+    if (looks_++ == 1) {  // most requests get a session before that
       pending_ = std::make_shared<Pending>(std::stop_source(std::nostopstate));
       pending_->local = local_;
       pending_->owner = owner_;
       pending_->session = in_queue | without_session;
-      pending_->owner_name = name;
+      pending_->owner_name = gate_.queue_->owner_name(request_.owner);
       pending_->nodes = nodes_of(request_.plan, gate_.cell_of());
       pending_->for_session = true;
       gate_.locks_.add(pending_);
@@ -277,6 +276,7 @@ class Gate::SessionWait {
   const std::uint64_t owner_;
   const spi::Grant local_;
   Teller& teller_;
+  int looks_ = 0;
   std::shared_ptr<Pending> pending_;
 };
 
