@@ -58,7 +58,8 @@ class Defaults : public testing::TestWithParam<std::string> {
     if (plain_ != nullptr) clean();
   }
   void clean() {
-    plain().ask("DROP TABLE IF EXISTS defaults, defaults_settings, defaults_notices, made, made_settings, made_notices");
+    plain().ask(
+        "DROP TABLE IF EXISTS defaults, defaults_settings, defaults_notices, made, made_settings, made_notices");
   }
   bool mariadb() const { return GetParam() == "mariadb"; }
   static std::string lazy(const std::string& url, const std::string& more = "") {
