@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <random>
 
 namespace hierlock::remote {
@@ -346,7 +346,7 @@ TEST(DeadlockFinder, finds_what_a_naive_search_finds) {  // B11: none is missed,
   EXPECT_GT(waits_seen, 2 * cycles) << "most are in none";
 }
 
-// 64 processes with 15 waits each, all for one row that nobody has published, and each owner holds a row of its own.
+// Processes with 15 waits each, all for one row that nobody has published, and each owner holds a row of its own.
 TEST(DeadlockFinder, is_linear_in_a_crowd) {  // B12
   const auto crowd = [](std::uint64_t processes) {
     std::vector<Notice> all;
@@ -363,21 +363,29 @@ TEST(DeadlockFinder, is_linear_in_a_crowd) {  // B12
     }
     return all;
   };
+  // Of processor time, the least of three: the machine may be busy.
   const auto time_of = [&](std::uint64_t processes) {
+    const auto now = [] {
+      timespec time{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+      return static_cast<double>(time.tv_sec) * 1000 + static_cast<double>(time.tv_nsec) / 1e6;
+    };
     const std::vector<Notice> all = crowd(processes);
-    const auto begin = std::chrono::steady_clock::now();
-    DeadlockFinder finder(all);
-    for (const Notice& one : all) {
-      if (one.waits) {
-        EXPECT_FALSE(finder.find(one).has_value());
+    double least = 1e9;
+    for (int turn = 0; turn < 3; ++turn) {
+      const double begin = now();
+      DeadlockFinder finder(all);
+      for (const Notice& one : all) {
+        if (one.waits) {
+          EXPECT_FALSE(finder.find(one).has_value());
+        }
       }
+      least = std::min(least, now() - begin);
     }
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    return least;
   };
-  time_of(64);
-  const double few = time_of(64), many = time_of(640);
-  EXPECT_LT(few, 200) << "milliseconds, for 960 waits; a look every 250 ms must not take long";
-  EXPECT_LT(many, 40 * few) << "ten times as many; 100 times would be quadratic. " << few << " and " << many << " ms";
+  const double few = time_of(200), many = time_of(800);
+  EXPECT_LT(many, 10 * few) << "four times as many; 16 times would be quadratic. " << few << " and " << many << " ms";
 }
 
 }  // namespace

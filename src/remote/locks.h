@@ -64,6 +64,8 @@ class Locks {
   }
   void give(Held& held, const spi::Grant& local, std::uint64_t to) {
     const std::lock_guard guard(mutex);
+    std::vector<Held*>& own = by_owner_[to];
+    own.reserve(own.size() + 1);  // nothing fails once it is taken from its owner
     forget(held);
     enlist(held, to);
     held.local = local;

@@ -85,13 +85,13 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
   LockWait wait(of, session.id(), interrupter, extended != nullptr ? longest_extending_try : longest_try,
                 no_wait ? LockWait::Victim::never : LockWait::Victim::may_be);
   const auto again = [&] {
-    if (no_wait || wait.ended()) return false;
-    // The store ends long waits by itself. So a request that died while waiting is not waited for longer (B5), and
-    // neither is a statement that a backup waits for.
-    if (reply.kind == Kind::wait_is_long) return true;
+    if (wait.ended()) return false;
     // The store found a deadlock, and chose a request that locks in order and held nothing on this session before. It
     // has given back all that it had reached, so the others can go on, and it starts over.
-    return reply.kind == Kind::deadlock && extended == nullptr;
+    if (reply.kind == Kind::deadlock) return extended == nullptr && !of.request.no_wait;
+    // The store ends long waits by itself. So a request that died while waiting is not waited for longer (B5), and
+    // neither is a statement that a backup waits for.
+    return reply.kind == Kind::wait_is_long && !no_wait;
   };
   for (int deadlocks = 0;;) {
     sent = now_with_suspend();

@@ -364,7 +364,13 @@ bool SessionPool::on(Side& side, Clock::time_point free_by, const Use& use, Dead
   if (!guard.try_lock_until(free_by)) return false;
   for (int tries = 0; tries < 2 && limit.next(); ++tries) {
     try {
-      if (side.session == nullptr || side.session->broken() || side.session->hung_up()) side.session = connect(limit);
+      if (side.session == nullptr || side.session->broken() || side.session->hung_up()) {
+        {
+          const std::lock_guard closing(mutex_);
+          if (closed_) return false;
+        }
+        side.session = connect(limit);
+      }
       if (use(*side.session)) return true;
     } catch (...) {  // none can be had
     }
