@@ -7,16 +7,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace hierlock {
 
 enum class ErrorKind : std::uint8_t {
   timeout,           // the deadline passed while waiting; nothing new is held                        retryable
   busy,              // zero wait was asked for and somebody holds it; nothing new is held            retryable
-  deadlock,          // waiting would never end; what() tells the cycle                               retryable
+  deadlock,          // waiting would never end; what() and cycle() tell why                          retryable
   cancelled,         // the stop_token was triggered, before the call or while waiting
   lost,              // the store took the lock away, or the handle is a forked child's
   not_provisioned,   // the store lacks rows or tables this lock needs
@@ -37,8 +40,17 @@ std::string_view to_string(ErrorKind kind) noexcept;
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message, std::int64_t native_code = 0)
-      : std::runtime_error(message), kind_(kind), native_code_(native_code) {}
+  // One member of the cycle of a deadlock: an owner, and the one wait of it that is part of the cycle.
+  struct Wait {
+    std::string owner;         // its name, as snapshot() shows it; empty: the caller, who would wait for itself
+    std::int64_t process = 0;  // its process; 0 where the store cannot know
+    std::string host;          // its machine; empty where all are on this one
+    std::string waits_for;     // the node or target that it waits for, as text
+    // What it holds and the member before it waits for. Empty: it stands before that one in a queue.
+    std::string holds;
+  };
+
+  Error(ErrorKind kind, const std::string& message, std::int64_t native_code = 0, std::vector<Wait> cycle = {});
 
   ErrorKind kind() const noexcept { return kind_; }
 
@@ -49,9 +61,15 @@ class Error : public std::runtime_error {
   // The store's own error number (errno, MySQL's 1213, …); 0 where there is none.
   std::int64_t native_code() const noexcept { return native_code_; }
 
+  // Of a `deadlock`: its members, each of which waits for the next one, and the last one for the first. A single member
+  // would wait for itself. Empty for other kinds, and where the server itself found the deadlock and does not tell more
+  // (InnoDB). Valid as long as this Error or a copy of it.
+  const std::vector<Wait>& cycle() const noexcept;
+
  private:
   ErrorKind kind_;
   std::int64_t native_code_;
+  std::shared_ptr<const std::vector<Wait>> cycle_;  // shared, so that copying does not throw
 };
 
 }  // namespace hierlock

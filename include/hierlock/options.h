@@ -64,6 +64,11 @@ struct OpenOptions {
   std::chrono::nanoseconds long_wait = std::chrono::seconds(10);
   // shm: makes a table that is not there. False: open() throws not_provisioned instead, for those who only look.
   bool create = true;
+  // How long open() may take altogether at a store that needs a server. None: 5 s to connect, and 5 s more to read what
+  // the server has recorded. When the time is up: `unavailable`. memory: and shm: need no server and ignore it.
+  std::optional<std::chrono::nanoseconds> connect_timeout{};
+  // Ends open() with `cancelled`, within 50 ms, at a store that needs a server. An opened Locker does not use it.
+  std::stop_token cancel{};
 };
 
 }  // namespace hierlock

@@ -1,6 +1,7 @@
 // The steps, and what keeps a gap between two of them harmless:
 //   1. signals are kept back        from here on none is lost; the store's threads inherit it
-//   2. the lock is acquired         a signal that came before step 3 ends the tool, and nothing is run
+//   2. the store is opened,         a signal that came before step 3 ends the tool, and nothing is run
+//      the lock is acquired
 //   3. the command is started       so that it never outlives the lock, whatever becomes of the tool: with the
 //   lifeline,
 //                                   by which the lock lasts as long as the command; or, on a store that has none, so
@@ -12,7 +13,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -31,6 +34,9 @@
 
 namespace hierlock::cli {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
 
 constexpr std::chrono::seconds grace{5};
 
@@ -70,6 +76,26 @@ int not_acquired(const ExecCommand& command, const Locker& locker, const Error& 
   return command.conflict_exit_code;
 }
 
+// How long the tool may take to reach the store. A server that answers at all answers sooner; one that does not must
+// not make --timeout late, nor --no-wait wait for long.
+std::optional<std::chrono::nanoseconds> connect_timeout(const ExecCommand& command) {
+  constexpr std::chrono::nanoseconds at_once = 2s, usual = 10s;  // by itself open() takes no longer than that
+  if (!command.timeout || *command.timeout >= usual) return std::nullopt;
+  return *command.timeout > 0ns ? *command.timeout : at_once;
+}
+
+// The time for connecting is part of --timeout.
+std::optional<std::chrono::nanoseconds> time_left(const ExecCommand& command, Clock::time_point begin) {
+  if (!command.timeout || *command.timeout <= 0ns) return command.timeout;
+  return std::max<std::chrono::nanoseconds>(*command.timeout - (Clock::now() - begin), 1ns);  // 0 would be --no-wait
+}
+
+// The server did not answer while there was time.
+int not_connected(const ExecCommand& command, const Error& error) {
+  complain(targets_text(command) + " was not acquired within " + brief_time(*command.timeout) + ": " + error.what());
+  return command.conflict_exit_code;
+}
+
 // Otherwise the store takes the lock away when the tool ends, whatever the command does, and has no log.
 bool has_lifeline(Locker& locker) { return locker.lifeline() >= 0; }
 
@@ -105,9 +131,10 @@ std::stop_token watch_for_loss(const Lock& lock) noexcept {
 }  // namespace
 
 int exec(const ExecCommand& command) {
+  const Clock::time_point begin = Clock::now();
   Signals signals;
   CancelOnSignal cancel(signals);
-  const Locker* opened = nullptr;
+  std::optional<Locker> opened;
   const auto on_event = [&](const Event& event) {
     if (event.kind == Event::Kind::wait_begins) {
       cancel.start();
@@ -118,15 +145,25 @@ int exec(const ExecCommand& command) {
     complain("still waiting for " + std::string(event.target) + " after " + brief_time(event.waited) +
              "; in the way: " + std::string(event.blocked_by));
   };
-  Locker locker = open_store(command.store, {.on_event = on_event});
-  opened = &locker;
+  if (needs_server(command.store)) cancel.start();
+  try {
+    opened = open_store(command.store,
+                        {.on_event = on_event, .connect_timeout = connect_timeout(command), .cancel = cancel.token()});
+  } catch (const Error& error) {
+    cancel.finish();
+    if (cancel.signal() != 0) return exit_by_signal + cancel.signal();
+    const bool late = time_left(command, begin) == 1ns;
+    if (late && error.kind() == ErrorKind::unavailable) return not_connected(command, error);
+    throw;
+  }
+  Locker& locker = *opened;
   if (!locker.capabilities().across_processes) {
     complain(command.store.text + " excludes nobody: each command has a table of its own; use shm:");
   }
   const Owner owner = locker.owner(plan::cut_short(owner_name(command), 255));
   Lock lock;
   try {
-    lock = locker.acquire(command.targets, {.timeout = command.timeout,
+    lock = locker.acquire(command.targets, {.timeout = time_left(command, begin),
                                             .cancel = cancel.token(),
                                             .owner = &owner,
                                             .note = plan::cut_short(command.note, 255)});

@@ -43,10 +43,7 @@ std::string target_text(const Target& target) {
 }
 
 // A database tells its rows by its statements: how many buckets it has is recorded there, and --buckets is not asked.
-bool on_database(const ExplainCommand& command) {
-  const std::string scheme = spi::Url::parse(command.store.text).scheme;
-  return scheme != "memory" && scheme != "shm";
-}
+bool on_database(const ExplainCommand& command) { return needs_server(command.store); }
 
 // The statements there, on a store that has any; a sentence instead if it refuses these targets.
 std::string statements_there(const ExplainCommand& command) {

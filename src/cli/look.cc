@@ -10,9 +10,9 @@
 
 namespace hierlock::cli {
 
-std::optional<Locker> open_to_look(const StoreUrl& url, std::string& why) {
+std::optional<Locker> open_to_look(const StoreUrl& url, std::string& why, std::stop_token cancel) {
   try {
-    return open_store(url, {.create = false});
+    return open_store(url, {.create = false, .cancel = std::move(cancel)});
   } catch (const Error& error) {
     // Other stores must be set up by somebody; these are made by whoever locks first.
     const spi::Url parsed = spi::Url::parse(url.text);

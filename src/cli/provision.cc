@@ -22,10 +22,10 @@ using Clock = std::chrono::steady_clock;
 using Progress = ProvisionOptions::Progress;
 using namespace std::chrono_literals;
 
-volatile sig_atomic_t signal_that_came = 0;
+volatile sig_atomic_t signal_that_came = 0, at_work = 0;
 
-// The first signal is remembered, and the chunk under way is finished; a second one ends the program as if there were
-// nobody to remember it. Nothing is lost either way.
+// Before the work begins, a signal ends the program at once. Later the first signal is remembered, and the chunk under
+// way is finished; a second one ends the program at once. Nothing is lost either way.
 class EndAfterChunk {
  public:
   EndAfterChunk() {
@@ -33,7 +33,10 @@ class EndAfterChunk {
       struct sigaction found {};
       if (sigaction(signal, nullptr, &found) == 0 && found.sa_handler == SIG_IGN) continue;  // as nohup does it
       struct sigaction action {};
-      action.sa_handler = [](int number) { signal_that_came = number; };
+      action.sa_handler = [](int number) {
+        signal_that_came = number;
+        if (at_work == 0) raise(number);  // SA_RESETHAND: this one is not handled here any more
+      };
       action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
       sigaction(signal, &action, nullptr);
     }
@@ -42,6 +45,7 @@ class EndAfterChunk {
     ignored.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &ignored, nullptr);
   }
+  void work_begins() const { at_work = 1; }
   int signal() const { return signal_that_came; }
 };
 
@@ -152,6 +156,7 @@ int provision(const ProvisionCommand& command) {
   Progress last;
   ProvisionOptions options = command.options;
   options.on_progress = [&](const Progress& progress) {
+    end.work_begins();
     last = progress;
     bar.show(progress);
     return end.signal() == 0;

@@ -4,6 +4,9 @@
 #include <time.h>
 
 #include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
 
 namespace hierlock::cli {
 
@@ -94,6 +97,28 @@ void CancelOnSignal::finish() noexcept {
   finished_.store(true);
   pthread_kill(thread_.native_handle(), SIGCHLD);
   thread_.join();
+}
+
+StopOnPendingSignal::StopOnPendingSignal() {
+  const auto watch = [source = source_](const std::stop_token& over) mutable {
+    std::mutex mutex;
+    std::condition_variable_any ends;
+    std::unique_lock guard(mutex);
+    while (!over.stop_requested()) {
+      sigset_t pending;
+      sigemptyset(&pending);
+      sigpending(&pending);
+      for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+        if (sigismember(&pending, signal) == 1) source.request_stop();
+      }
+      ends.wait_for(guard, over, std::chrono::milliseconds(50), [] { return false; });
+    }
+  };
+  try {
+    thread_ = std::jthread(watch);
+  } catch (const std::system_error&) {
+    // No room for a thread: then a signal waits until the store is opened.
+  }
 }
 
 }  // namespace hierlock::cli

@@ -68,4 +68,16 @@ class CancelOnSignal {
   std::thread thread_;
 };
 
+// Makes a stop request within 50 ms once a signal is pending that would end the tool: HUP, INT, QUIT or TERM. The
+// signal stays pending. For callers that have blocked these signals and read them elsewhere.
+class StopOnPendingSignal {
+ public:
+  StopOnPendingSignal();
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  std::stop_source source_;
+  std::jthread thread_;
+};
+
 }  // namespace hierlock::cli

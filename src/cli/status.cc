@@ -12,6 +12,7 @@
 #include "cli/holders.h"
 #include "cli/look.h"
 #include "cli/output.h"
+#include "cli/signals.h"
 #include "cli/watch.h"
 #include "plan/text.h"
 
@@ -250,11 +251,22 @@ std::string status_of(const Snapshot& snapshot, const StatusCommand& command, st
   return text_of(snapshot, command, width);
 }
 
+namespace {
+
+// watch() keeps signals back. One that comes while the store is opened ends that with `cancelled`.
+std::optional<Locker> open_until_signal(const StoreUrl& store, std::string& why) {
+  if (!needs_server(store)) return open_to_look(store, why);
+  const StopOnPendingSignal stop;
+  return open_to_look(store, why, stop.token());
+}
+
+}  // namespace
+
 int status(const StatusCommand& command) {
   std::optional<Locker> locker;
   const auto picture = [&](std::size_t width) {
     std::string why;
-    if (!locker) locker = open_to_look(command.store, why);
+    if (!locker) locker = command.watch ? open_until_signal(command.store, why) : open_to_look(command.store, why);
     if (locker) return status_of(locker->snapshot(), command, width);
     const Snapshot empty{.store = spi::Url::parse(command.store.text).safe_text()};
     if (command.form != StatusCommand::Form::text) return status_of(empty, command, width);

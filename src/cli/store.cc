@@ -76,6 +76,11 @@ void check_store(const StoreUrl& url) {
   reading(url, [&] { return open(url.text); });  // the store knows its own options
 }
 
+bool needs_server(const StoreUrl& url) {
+  const std::string scheme = spi::Url::parse(url.text).scheme;
+  return scheme != "memory" && scheme != "shm";
+}
+
 Locker open_store(const StoreUrl& url, OpenOptions options) {
   return reading(url, [&] {
     check_scheme(url, spi::Url::parse(url.text).scheme);

@@ -28,6 +28,9 @@ std::string missing_program(const AnotherProgram& other, const std::string& here
 // opening a store that others see.
 void check_store(const StoreUrl& url);
 
+// It is somewhere else, and connecting to it may take long.
+bool needs_server(const StoreUrl& url);
+
 // Throws UsageError for what is wrong with the URL, and Error for what is wrong with the store.
 Locker open_store(const StoreUrl& url, OpenOptions options = {});
 

@@ -12,6 +12,8 @@
 #include <optional>
 #include <string_view>
 
+#include <hierlock/error.h>
+
 #include "cli/exit_codes.h"
 
 namespace hierlock::cli {
@@ -140,7 +142,16 @@ int watch(const std::function<std::string(std::size_t width)>& picture, std::chr
   bool draw = true;
   for (std::uint64_t shown = 0;;) {
     if (draw) {
-      const std::string text = picture(terminal_size().columns);
+      std::string text;
+      try {
+        text = picture(terminal_size().columns);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::cancelled) throw;
+        while (const int signal = signals.take()) {
+          if (signal != SIGWINCH && signal != SIGTSTP) return exit_by_signal + signal;
+        }
+        throw;
+      }
       if (on_terminal && !screen) {  // not before there is something to show: a store may not be there
         screen.emplace();
         keys = screen->has_keys();

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <hierlock/mode.h>
 #include <hierlock/spi/plan.h>
 
+#include "engine/found_cycle.h"
 #include "engine/latch.h"
 #include "engine/layout.h"
 
@@ -44,7 +44,7 @@ struct Attempt {
   Index wanted = none;  // blocks: the request as text, for those who look; once `described`
   bool described = false;
   bool closed_by_taking = false;  // after `deadlock`: the last step was taken nevertheless
-  std::string cycle;              // after `deadlock`, `self_deadlock`: what happened, in words
+  FoundCycle cycle;               // after `deadlock`, `self_deadlock`
 
   Index& node_of(std::size_t step) { return step < few.size() ? few[step] : many[step - few.size()]; }
   std::array<Index, max_depth> few;  // nodes of the steps

@@ -594,7 +594,7 @@ Progress Engine::advance(Attempt& attempt, const spi::Request& request) {
     if (progress != Progress::deadlock || attempt.closed_by_taking) return progress;
     if (!table_.recovery().recover_now(true, collect_at_least.count()) && !first) return progress;
     first = false;
-    attempt.cycle.clear();
+    attempt.cycle = {};
   }
 }
 
@@ -659,11 +659,15 @@ Error Engine::failure(const Attempt& attempt, Progress progress) const {
   const std::string consequence = attempt.extending ? "; the whole lock was released" : "";
   switch (progress) {
     case Progress::self_deadlock:
-      return {ErrorKind::deadlock, "deadlock: " + attempt.cycle + consequence +
-                                       ". Release the other lock first, extend it, or ask for both at once"};
+      return {ErrorKind::deadlock,
+              "deadlock: " + attempt.cycle.words + consequence +
+                  ". Release the other lock first, extend it, or ask for both at once",
+              0, attempt.cycle.waits};
     case Progress::deadlock:
-      return {ErrorKind::deadlock, "deadlock: " + attempt.cycle + consequence +
-                                       ". Release what you hold and start over; one acquire of all targets avoids it"};
+      return {ErrorKind::deadlock,
+              "deadlock: " + attempt.cycle.words + consequence +
+                  ". Release what you hold and start over; one acquire of all targets avoids it",
+              0, attempt.cycle.waits};
     case Progress::slots_disagree:
       return {ErrorKind::incompatible, what + " was asked for with " +
                                            std::to_string(attempt.steps[attempt.next].slots) +
@@ -812,7 +816,7 @@ spi::Grant Engine::give(const spi::Grant& grant, spi::OwnerId to) {
   check_table();
   if (!held(grant)) throw taken_away("handed over");
   const Party who = party(context(), to);
-  std::string cycle;
+  FoundCycle cycle;
   Progress given = Progress::late;
   try {
     const Clock::time_point until = Clock::now() + longest_latch;
@@ -829,7 +833,8 @@ spi::Grant Engine::give(const spi::Grant& grant, spi::OwnerId to) {
                   "a stopped process keeps the lock table busy: the lock stays with the owner it has, try again");
     }
     throw Error(ErrorKind::deadlock,
-                "handing the lock over would close a cycle: " + cycle + ". It stays with the owner it has");
+                "handing the lock over would close a cycle: " + cycle.words + ". It stays with the owner it has", 0,
+                cycle.waits);
   }
   put_back(known_context(), grant_record(grant));
   return {grant_id(who.record, record_generation(table_.record_state_word(who.record))), grant.fence};

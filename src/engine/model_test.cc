@@ -352,7 +352,7 @@ class Player {
     queue = queue || was_waiting;
     const Progress expected = expect(item, queue);
     Progress actual = table_->advance(*item.attempt, queue);
-    const std::string cycle = item.attempt->cycle;
+    const std::string cycle = item.attempt->cycle.words;
     if (actual == Progress::self_deadlock) actual = Progress::deadlock;
     ASSERT_EQ(static_cast<int>(actual), static_cast<int>(expected)) << describe(item) << "\ncycle: " << cycle;
     switch (actual) {
@@ -442,9 +442,9 @@ class Player {
     }
     const bool stuck = after.somebody_is_stuck();
     const Index record = table_->records().take_record(owners_[static_cast<std::size_t>(to)]);
-    std::string cycle;
+    FoundCycle cycle;
     const bool done = table_->give(item.record, record, cycle) == Progress::granted;
-    ASSERT_EQ(done, !stuck) << describe(item) << " to owner " << to << "\ncycle: " << cycle;
+    ASSERT_EQ(done, !stuck) << describe(item) << " to owner " << to << "\ncycle: " << cycle.words;
     if (done) {
       table_->records().return_record(item.record);
       item.record = record;

@@ -50,7 +50,11 @@ std::string Names::owner_name(Index owner) const {
 std::string Names::owner_text(Index owner) const {
   const ProcessRef process = owner_at(owner).process.acquire();
   if (process == processes_.self()) return owner_name(owner);
-  return owner_name(owner) + " of process " + std::to_string(processes_.slot(slot_of(process)).pid.acquire());
+  return owner_name(owner) + " of process " + std::to_string(process_of(owner));
+}
+
+std::int64_t Names::process_of(Index owner) const {
+  return processes_.slot(slot_of(owner_at(owner).process.acquire())).pid.acquire();
 }
 
 std::uint64_t Names::owner_identity(Index owner) const {

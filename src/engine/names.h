@@ -16,6 +16,7 @@ class Names : Parts {
   std::string record_text(Index record) const;  // the targets it was asked for
   std::string owner_name(Index owner) const;
   std::string owner_text(Index owner) const;  // the name and, if it is another's, the process
+  std::int64_t process_of(Index owner) const;
   // Distinguishes successive owners of one place.
   std::uint64_t owner_identity(Index owner) const;
 };

@@ -89,20 +89,22 @@ std::uint32_t Table::enter_lane() noexcept {
 
 // --- deciding --------------------------------------------------------------------------------------------
 
-// In words how the owner would wait for itself; empty if it would not.
-std::string Table::self_conflict(const Attempt& a, Index index, Mode mode) const {
+// How the owner would wait for itself; empty if it would not.
+FoundCycle Table::self_conflict(const Attempt& a, Index index, Mode mode) const {
   const auto as = [](Mode m) { return " (" + std::string(to_string(m)) + ")"; };
-  std::string how;
+  std::string how, holds;
   any_hold_of(a.owner, index, [&](Index record, Mode held) {
     if (record == a.record || compatible(held, mode)) return false;
-    how = "holds it" + as(held) + " through its lock on " + names_.record_text(record);
+    holds = names_.record_text(record);
+    how = "holds it" + as(held) + " through its lock on " + holds;
     return true;
   });
   if (how.empty() && a.crowd && queues_.own_waiter_conflicts(a, index, mode)) how = "waits for it in another call";
-  if (how.empty()) return how;
+  if (how.empty()) return {};
   const std::string node = names_.node_text(index);
-  return names_.owner_text(a.owner) + " asks for " + spi::describe(a.steps) + ", needs " + node + as(mode) +
-         " for it and already " + how + ": it would wait for itself";
+  return {names_.owner_text(a.owner) + " asks for " + spi::describe(a.steps) + ", needs " + node + as(mode) +
+              " for it and already " + how + ": it would wait for itself",
+          {{names_.owner_name(a.owner), names_.process_of(a.owner), "", node, holds}}};
 }
 
 // --- taking ----------------------------------------------------------------------------------------------
@@ -747,7 +749,7 @@ void Table::move_record(Index from, Index to) noexcept {
   a.note.set(none);
 }
 
-Progress Table::give(Index from, Index to, std::string& cycle) {
+Progress Table::give(Index from, Index to, FoundCycle& cycle) {
   const std::int64_t give_patience = shared() ? 100'000'000 : Latch::for_ever;
   const Queues::Latched latched(queues_, none, true, give_patience);
   if (!latched.taken()) return Progress::late;

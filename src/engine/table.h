@@ -117,7 +117,7 @@ class Table : Parts {
   void release(Index record, std::uint32_t lane) noexcept;
   // Moves a lock to `to`, a free record of another owner's. If that would close a cycle: deadlock, nothing has changed,
   // and `cycle` tells.
-  Progress give(Index record, Index to, std::string& cycle);
+  Progress give(Index record, Index to, FoundCycle& cycle);
   std::uint64_t record_state_word(Index record) const { return record_array_[record].word.acquire(); }
   // A lock was released: if the table is full, there may be room now.
   void note_release() noexcept { nodes_.note_release(); }
@@ -147,7 +147,7 @@ class Table : Parts {
                         std::optional<std::uint64_t>& now_held);
   Progress wait_or_refuse(Attempt& attempt, Index node, Mode mode, bool all, Again& again);
   bool awaited_by_others(const Attempt& attempt, Index node) const noexcept;
-  std::string self_conflict(const Attempt& attempt, Index node, Mode mode) const;
+  FoundCycle self_conflict(const Attempt& attempt, Index node, Mode mode) const;
   Progress apply(Attempt& attempt, Index node, Mode mode, std::optional<Mode> own);
   bool weaken(Index node, Index record, std::uint32_t lane, Mode from, Mode to, std::int64_t patience) noexcept;
   void describe(Attempt& attempt);

@@ -35,7 +35,8 @@
 
 #include <algorithm>
 #include <array>
-#include <unordered_set>
+#include <string>
+#include <unordered_map>
 
 namespace hierlock::engine {
 
@@ -59,13 +60,13 @@ WaitGraph::WaitGraph(const Parts& table, const Names& names, Supposed supposed)
   reduction_.arrange();
 }
 
-std::string WaitGraph::cycle_of(Index owner, Index waiter) {
+FoundCycle WaitGraph::cycle_of(Index owner, Index waiter) {
   if (!reduction_.waits(owner)) return {};
   find_exclusive();
   reduction_.reach(owner, [this](Index reached, const auto& f) { each_hold_of(reached, f); });
   reduction_.reduce();
   const std::optional<Reduction::Stuck> first = reduction_.stuck_of(owner, waiter);
-  return first ? tell(*first) : std::string();
+  return first ? tell(*first) : FoundCycle();
 }
 
 // Which waiting owners hold an awaited node in X, and whether any is held in another way: only then are the locks of
@@ -134,20 +135,28 @@ void WaitGraph::each_shared_hold_of(Index owner, F f) {
 }
 
 // From one stuck wait to the next, until an owner comes up a second time.
-std::string WaitGraph::tell(Reduction::Stuck first) {
-  std::string words;
-  std::unordered_set<Index> told;
-  for (const Reduction::Wait* wait = first.wait; told.insert(wait->owner).second;) {
-    if (!words.empty()) words += "; ";
-    words += names_.owner_text(wait->owner) + " waits for " + names_.node_text(wait->node) + " (" +
-             std::string(to_string(wait->mode)) + ")";
+FoundCycle WaitGraph::tell(Reduction::Stuck first) {
+  FoundCycle found;
+  std::unordered_map<Index, std::size_t> told;  // owners, and their places among the waits
+  std::string held;                             // by the owner that comes next
+  for (const Reduction::Wait* wait = first.wait;;) {
+    const auto [place, fresh] = told.emplace(wait->owner, found.waits.size());
+    if (!fresh) {  // the circle is closed
+      found.waits[place->second].holds = held;
+      break;
+    }
+    const std::string node = names_.node_text(wait->node);
+    found.waits.push_back({names_.owner_name(wait->owner), names_.process_of(wait->owner), "", node, held});
+    found.words += (found.words.empty() ? "" : "; ") + names_.owner_text(wait->owner) + " waits for " + node + " (" +
+                   std::string(to_string(wait->mode)) + ")";
     const std::optional<Reduction::Stuck> next = reduction_.next_of(*wait);
     if (!next) break;
-    words += next->by_hold ? ", held by " : ", where an earlier place in the queue is taken by ";
-    words += names_.owner_text(next->wait->owner);
+    found.words += next->by_hold ? ", held by " : ", where an earlier place in the queue is taken by ";
+    found.words += names_.owner_text(next->wait->owner);
+    held = next->by_hold ? node : "";
     wait = next->wait;
   }
-  return words;
+  return found;
 }
 
 }  // namespace hierlock::engine

@@ -1,9 +1,9 @@
 // WaitGraph: would this wait ever end? Used with all stripes latched, so that no queue moves.
 #pragma once
 
-#include <string>
 #include <vector>
 
+#include "engine/found_cycle.h"
 #include "engine/names.h"
 #include "engine/parts.h"
 #include "engine/reduction.h"
@@ -19,10 +19,10 @@ class WaitGraph {
   };
   WaitGraph(const Parts& table, const Names& names, Supposed supposed = {none, none, none, Mode::IS});
 
-  // Empty if every wait of the owner can end. Otherwise the cycle that it is caught in, in words, told from `waiter` if
+  // Empty if every wait of the owner can end. Otherwise the cycle that it is caught in, told from `waiter` if
   // that is one of its stuck waits. To be asked once, about the owner that has just changed something: only those who
   // wait for it are looked at.
-  std::string cycle_of(Index owner, Index waiter);
+  FoundCycle cycle_of(Index owner, Index waiter);
 
  private:
   // A node's word names the record that holds it in X.
@@ -35,7 +35,7 @@ class WaitGraph {
   void each_hold_of(Index owner, F f);
   template <class F>
   void each_shared_hold_of(Index owner, F f);
-  std::string tell(Reduction::Stuck first);
+  FoundCycle tell(Reduction::Stuck first);
 
   const Parts& table_;
   const Names& names_;

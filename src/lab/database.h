@@ -24,6 +24,7 @@ struct Answer {
   std::optional<std::uint64_t> affected{};  // of a statement that changes rows
   std::string code{};                       // of an error, as the engine writes it: `1213`, `40P01`, `5`
   std::string message{};
+  std::vector<std::string> cycle{};  // of a deadlock: who waits, each for the next, where the engine says so
 
   bool well() const noexcept { return kind == Kind::ok; }
 };

@@ -69,6 +69,7 @@ Answer failed(const Error& error) {
   }
   answer.code = to_string(error.kind());
   answer.message = error.what();
+  for (const Error::Wait& wait : error.cycle()) answer.cycle.push_back(wait.owner);
   return answer;
 }
 

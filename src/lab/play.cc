@@ -97,17 +97,10 @@ bool is_success(const Expected& outcome) {
 
 std::string circle(const std::vector<std::string>& cycle) { return joined(cycle, " → ") + " → " + cycle.front(); }
 
-// The circle in the words of hierlock's own stores: `deadlock: T2 waits for u1 (X), held by T1; T1 waits for …`. They
-// break it before anybody can see it.
-std::vector<std::string> circle_told(const std::string& message, const std::vector<std::string>& sessions) {
-  std::vector<std::string> cycle;
-  for (std::size_t at = 0; (at = message.find(" waits for ", at)) != std::string::npos; ++at) {
-    const std::size_t begin = message.find_last_of(" :;", at - 1) + 1;
-    std::string name = message.substr(begin, at - begin);
-    if (!contains(sessions, name) || contains(cycle, name)) return {};
-    cycle.push_back(std::move(name));
-  }
-  return cycle.size() > 1 ? cycle : std::vector<std::string>{};
+// The circle that hierlock's own stores tell: they break it before anybody can see it. None if anybody else is in it.
+std::vector<std::string> circle_told(const std::vector<std::string>& cycle, const std::vector<std::string>& sessions) {
+  const auto known = [&](const std::string& name) { return contains(sessions, name); };
+  return cycle.size() > 1 && std::all_of(cycle.begin(), cycle.end(), known) ? cycle : std::vector<std::string>{};
 }
 
 // `T2 waits for T1, which holds t(1) X`
@@ -204,8 +197,9 @@ Play::Happened Play::describe(Event& event, const std::string& session, const St
     happened.as.step.kind = Kind::deadlock;
     happened.as.step.sessions = happened.victims;
     // Where the engine broke the circle before it could be seen, it may still say what it was.
-    const std::string& told = settled.answers.at(happened.victims.front()).message;
-    if (event.cycle.empty()) event.cycle = circle_told(told, result_.sessions);
+    const Answer& refusal = settled.answers.at(happened.victims.front());
+    const std::string& told = refusal.message;
+    if (event.cycle.empty()) event.cycle = circle_told(refusal.cycle, result_.sessions);
     event.why = result_.engine + " chose " + listed(happened.victims) + " as the victim" +
                 (!event.cycle.empty() ? ": they waited in a circle, " + circle(event.cycle) + "."
                  : told.empty()       ? "."

@@ -120,6 +120,7 @@ Locker open(std::string_view text, OpenOptions options) {
     throw Error(ErrorKind::invalid_argument, "long_wait must be positive");
   }
   auto backend = find_store(url.scheme).open(url, options);
+  options.cancel = {};  // it is for opening only
   return Locker(spi::Core::make(std::move(backend), url, std::move(options)));
 }
 

@@ -1,5 +1,7 @@
 #include <hierlock/mutex.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -91,8 +93,10 @@ void Mutex::refuse_self_wait(const Target& wanted) const {
   const std::uint64_t thread = this_thread_number();
   const auto mine = [&](const Held& h) { return h.by == thread && h.lock.held(); };
   const auto refuse = [&](const Target& has) {
-    throw Error(ErrorKind::deadlock, "this thread asks for " + wanted.str() + " and already holds " + has.str() +
-                                         " through the same Mutex: unlock it first");
+    throw Error(ErrorKind::deadlock,
+                "this thread asks for " + wanted.str() + " and already holds " + has.str() +
+                    " through the same Mutex: unlock it first",
+                0, {{.owner = "", .process = getpid(), .host = "", .waits_for = wanted.str(), .holds = has.str()}});
   };
   if (std::any_of(held_.begin(), held_.end(), mine)) refuse(exclusive_);
   if (!wanted.is_shared() && std::any_of(held_shared_.begin(), held_shared_.end(), mine)) refuse(shared_);

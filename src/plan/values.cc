@@ -42,6 +42,16 @@ std::string_view to_string(ErrorKind kind) noexcept {
   return "unknown";
 }
 
+Error::Error(ErrorKind kind, const std::string& message, std::int64_t native_code, std::vector<Wait> cycle)
+    : std::runtime_error(message), kind_(kind), native_code_(native_code) {
+  if (!cycle.empty()) cycle_ = std::make_shared<const std::vector<Wait>>(std::move(cycle));
+}
+
+const std::vector<Error::Wait>& Error::cycle() const noexcept {
+  static const std::vector<Wait> none;
+  return cycle_ ? *cycle_ : none;
+}
+
 bool Error::retryable() const noexcept {
   switch (kind_) {
     case ErrorKind::timeout:

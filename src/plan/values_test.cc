@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <hierlock/error.h>
 #include <hierlock/options.h>
@@ -17,6 +19,17 @@ TEST(Error, every_kind_has_a_name_of_its_own) {
   EXPECT_EQ(names.size(), static_cast<std::size_t>(error_kind_count));
   EXPECT_FALSE(names.contains("unknown"));
   EXPECT_EQ(to_string(static_cast<ErrorKind>(error_kind_count)), "unknown") << "error_kind_count counts all of them";
+}
+
+TEST(Error, copies_share_the_cycle_and_do_not_throw) {
+  static_assert(std::is_nothrow_copy_constructible_v<Error> && std::is_nothrow_copy_assignable_v<Error>);
+  EXPECT_TRUE(Error(ErrorKind::timeout, "late").cycle().empty());
+  std::optional<Error> first(Error(ErrorKind::deadlock, "deadlock", 0,
+                                   {{.owner = "a", .process = 7, .host = "h", .waits_for = "u2", .holds = "u1"}}));
+  const Error copy = *first;
+  first.reset();
+  ASSERT_EQ(copy.cycle().size(), 1u);
+  EXPECT_EQ(copy.cycle()[0].waits_for, "u2");
 }
 
 TEST(Error, only_what_may_succeed_unchanged_is_retryable) {  // H9, X9

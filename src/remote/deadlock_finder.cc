@@ -446,4 +446,21 @@ std::string Cycle::text() const {
   return words + ", and all of them for each other";
 }
 
+std::vector<Error::Wait> Cycle::waits() const {
+  std::vector<Error::Wait> all;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const Notice& wait = *members[i];
+    const std::size_t before = (i + members.size() - 1) % members.size();
+    const Notice& had = *between[before];
+    std::string holds;
+    if (const Node* const wanted = had.waits ? nullptr : conflict(*members[before], had)) {
+      for (const Node& node : had.nodes) {
+        if (remote::conflict(node.cell, wanted->cell)) holds = node.text;
+      }
+    }
+    all.push_back({wait.owner_name, wait.process, wait.host, wait.nodes.back().text, std::move(holds)});
+  }
+  return all;
+}
+
 }  // namespace hierlock::remote

@@ -26,6 +26,8 @@
 #include <string>
 #include <vector>
 
+#include <hierlock/error.h>
+
 #include "remote/notice.h"
 #include "remote/view.h"
 
@@ -43,6 +45,7 @@ struct Cycle {
   std::vector<const Notice*> members;  // waits, each for the next one's owner
   std::vector<const Notice*> between;  // what is in the way of each
   std::string text() const;
+  std::vector<Error::Wait> waits() const;  // for Error::cycle()
   // The same cycle has the same key, and no member of it is younger than it was when the cycle was first seen.
   std::string key() const;
   std::chrono::microseconds age() const;

@@ -67,6 +67,14 @@ TEST(DeadlockFinder, two_owners_with_two_sessions_each_are_a_cycle_and_the_young
     ASSERT_TRUE(cycle.has_value());
     EXPECT_EQ(cycle->victim->session, 4u) << "all members choose the same";
     EXPECT_NE(cycle->text().find("a of process 0 on h waits for u2"), std::string::npos) << cycle->text();
+    const std::vector<Error::Wait> told = cycle->waits();
+    ASSERT_EQ(told.size(), 2u);
+    for (const Error::Wait& wait : told) {
+      EXPECT_EQ(wait.host, "h");
+      EXPECT_EQ(wait.waits_for, wait.owner == "a" ? "u2" : "u1");
+      EXPECT_EQ(wait.holds, wait.owner == "a" ? "u1" : "u2");
+    }
+    EXPECT_NE(told[0].owner, told[1].owner);
   }
 }
 

@@ -330,8 +330,10 @@ std::optional<spi::Grant> Gate::queue_for(std::uint64_t owner, const Held* exten
   } catch (const Error& error) {
     // The owner may have lost what it holds there, and not have noticed.
     if (error.kind() != ErrorKind::deadlock || extended != nullptr || !locks_.lost_one(owner)) throw;
-    throw Error(ErrorKind::deadlock, std::string(error.what()) +
-                                         ". (This owner has a lock that was lost: release() it before it asks again)");
+    throw Error(
+        ErrorKind::deadlock,
+        std::string(error.what()) + ". (This owner has a lock that was lost: release() it before it asks again)", 0,
+        error.cycle());
   }
   if (local || request.no_wait || (at_store != nullptr && *at_store)) return local;
   QueueWait wait(locks_, board_, teller, request, [&](std::stop_source stop) -> std::shared_ptr<Pending> {
@@ -353,7 +355,7 @@ std::optional<spi::Grant> Gate::queue_for(std::uint64_t owner, const Held* exten
   } catch (const Error& error) {
     wait.over();
     if (error.kind() != ErrorKind::cancelled || wait.victim() == nullptr || (at_store != nullptr && *at_store)) throw;
-    throw deadlock_error(wait.victim()->cycle(), extended != nullptr);
+    throw deadlock_error(*wait.victim(), extended != nullptr);
   }
 }
 
@@ -363,11 +365,13 @@ void Gate::refuse_own_cell(std::uint64_t owner, const Held* extended, const spi:
   const std::vector<Node> wanted = nodes_of(plan, cell_of());
   const std::optional<Locks::Collision> found = locks_.collision(owner, extended, wanted, cell_of());
   if (!found) return;
-  throw Error(ErrorKind::deadlock, "deadlock: this owner would wait for itself: " + found->wanted->text + " and " +
-                                       found->held + ", which it holds in another lock, share a row (level " +
-                                       std::to_string(found->wanted->cell.level) + ", bucket " +
-                                       std::to_string(found->wanted->cell.key) +
-                                       "). Ask for both in one acquire, or extend the lock that is held");
+  throw Error(ErrorKind::deadlock,
+              "deadlock: this owner would wait for itself: " + found->wanted->text + " and " + found->held +
+                  ", which it holds in another lock, share a row (level " + std::to_string(found->wanted->cell.level) +
+                  ", bucket " + std::to_string(found->wanted->cell.key) +
+                  "). Ask for both in one acquire, or extend the lock that is held",
+              0,
+              {{.owner = "", .process = getpid(), .host = "", .waits_for = found->wanted->text, .holds = found->held}});
 }
 
 // If there is no memory for it, all is as if nothing had been locked (H8).
@@ -422,7 +426,8 @@ std::optional<spi::Grant> Gate::extend(const spi::Grant& grant, const spi::Reque
     // released once more, which is harmless.
     release(grant);
     if (!at_store) throw;
-    throw Error(error.kind(), std::string(error.what()) + ". The whole lock was released", error.native_code());
+    throw Error(error.kind(), std::string(error.what()) + ". The whole lock was released", error.native_code(),
+                error.cycle());
   }
   if (extended.lost) {
     held->hold->declare_lost();

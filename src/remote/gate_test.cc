@@ -3,6 +3,7 @@
 #include "remote/gate.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <future>
 #include <latch>
@@ -342,6 +343,10 @@ TEST(Deadlocks, between_two_processes_end_one_of_them_with_the_cycle_in_words) {
     EXPECT_EQ(error.kind(), ErrorKind::deadlock) << error.what();
     EXPECT_NE(std::string(error.what()).find("waits for p"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("waits for q"), std::string::npos) << error.what();
+    ASSERT_EQ(error.cycle().size(), 2u);
+    EXPECT_EQ(error.cycle()[0].waits_for, error.cycle()[1].holds);
+    EXPECT_EQ(error.cycle()[1].waits_for, error.cycle()[0].holds);
+    EXPECT_EQ(error.cycle()[0].process, getpid());
     EXPECT_EQ(server.holding(), 0u);
   }
 }

@@ -32,8 +32,9 @@ Pending::~Pending() {
   if (wake_ >= 0) close(wake_);
 }
 
-void Pending::choose_as_victim(std::string cycle) {
+void Pending::choose_as_victim(std::string cycle, std::vector<Error::Wait> waits) {
   cycle_ = std::move(cycle);
+  waits_ = std::move(waits);
   victim_ = true;
   stop_.request_stop();
   if (wake_ >= 0) raise(wake_);
@@ -111,9 +112,13 @@ std::optional<Clock::duration> LockWait::next() {
   return time;
 }
 
-Error deadlock_error(const std::string& cycle, bool whole_lock_released) {
-  return {ErrorKind::deadlock, "deadlock: " + cycle + (whole_lock_released ? "; the whole lock was released" : "") +
-                                   ". Release what you hold and start over; one acquire of all targets avoids it"};
+void LockWait::throw_deadlock() const { throw deadlock_error(*pending_, false); }
+
+Error deadlock_error(const Pending& victim, bool whole_lock_released) {
+  return {ErrorKind::deadlock,
+          "deadlock: " + victim.cycle() + (whole_lock_released ? "; the whole lock was released" : "") +
+              ". Release what you hold and start over; one acquire of all targets avoids it",
+          0, victim.waits()};
 }
 
 Error cancelled_error(const std::string& doing, const spi::Plan& plan) {

@@ -61,9 +61,11 @@ struct Pending {
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
 
-  void choose_as_victim(std::string cycle);
+  void choose_as_victim(std::string cycle, std::vector<Error::Wait> waits);
   bool victim() const noexcept { return victim_.load(); }
-  const std::string& cycle() const noexcept { return cycle_; }  // of a victim
+  // Of a victim: the cycle in words, and as Error::cycle() has it.
+  const std::string& cycle() const noexcept { return cycle_; }
+  const std::vector<Error::Wait>& waits() const noexcept { return waits_; }
 
   // The DeadlockFinder's caller alone uses it: a cycle that this wait was seen in.
   struct Suspicion {
@@ -75,7 +77,8 @@ struct Pending {
  private:
   const int wake_ = -1;
   std::stop_source stop_{std::nostopstate};
-  std::string cycle_;  // set before victim_
+  std::string cycle_;  // set before victim_, as is the next
+  std::vector<Error::Wait> waits_;
   std::atomic<bool> victim_{false};
 };
 
@@ -127,7 +130,8 @@ class LockWait final : public WaitLimit {
   bool ended() const noexcept { return end_by_.has_value(); }
   bool victim() const noexcept { return pending_ != nullptr && pending_->victim(); }
   bool cancelled() const noexcept { return ask_.request.cancel != nullptr && ask_.request.cancel->stop_requested(); }
-  const std::string& cycle() const noexcept { return pending_->cycle(); }  // of a victim
+  // Throws what a victim gets.
+  [[noreturn]] void throw_deadlock() const;
 
  private:
   struct Wake {
@@ -153,7 +157,7 @@ class LockWait final : public WaitLimit {
 };
 
 // The errors of a request whose LockWait has ended, for every driver in the same words.
-Error deadlock_error(const std::string& cycle, bool whole_lock_released);
+Error deadlock_error(const Pending& victim, bool whole_lock_released);
 Error cancelled_error(const std::string& doing, const spi::Plan& plan);
 
 }  // namespace hierlock::remote

@@ -456,7 +456,7 @@ void NoticeBoard::judge(Pending& pending, const Cycle& cycle, Clock::time_point 
   if (suspicion.key != key || cycle.age() < now - suspicion.since) suspicion = {key, now, 0};
   ++suspicion.looks;
   const bool lasts = suspicion.looks >= may_be_cycle_looks && now - suspicion.since >= may_be_cycle_for;
-  if (cycle.surely ? suspicion.looks >= 2 : lasts) pending.choose_as_victim(cycle.text());
+  if (cycle.surely ? suspicion.looks >= 2 : lasts) pending.choose_as_victim(cycle.text(), cycle.waits());
 }
 
 }  // namespace hierlock::remote

@@ -111,7 +111,7 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
   const bool rolled_back = extended != nullptr && reply.kind == Kind::deadlock;
   const bool crossed = extended != nullptr && granted && !wait.victim();
   if (wait.ended() && !rolled_back && !crossed) {
-    if (wait.victim()) throw deadlock_error(wait.cycle(), false);
+    if (wait.victim()) wait.throw_deadlock();
     if (wait.cancelled()) throw cancelled_error("waiting for", of.plan);
     // With no_wait the caller is told whether a cell is taken, or the store did not even answer the interruption.
     if (!of.request.no_wait || !session.broken()) return Outcome::not_in_time;

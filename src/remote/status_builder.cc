@@ -85,9 +85,25 @@ class Builder {
     return stakes_.size() - 1;
   }
 
-  // A notice goes a moment after its lock.
+  // A notice goes a moment after its lock or wait, and that of a killed process stays for seconds.
   bool confirmed(const Notice& notice) const {
-    if (notice.waits) return true;
+    if (notice.queued()) return owner_holds(notice);
+    return notice.waits ? !sources_.view.ended.contains(notice.session) : holds(notice);
+  }
+
+  // The store knows nothing of a queue inside of a process. But such a wait is published only if its owner holds
+  // something: if nothing of that is there any more, the process is gone.
+  bool owner_holds(const Notice& queued) const {
+    bool any_told = false;
+    for (const Notice& other : sources_.others) {
+      if (other.waits || other.owner != queued.owner) continue;
+      if (holds(other)) return true;
+      any_told = true;
+    }
+    return !any_told;
+  }
+
+  bool holds(const Notice& notice) const {
     if (sources_.view.with_locks && !sources_.view.with_locks->contains(notice.session)) return false;
     if (!sources_.view.all_holders) return true;
     const auto found = locks_of_.find(notice.session);

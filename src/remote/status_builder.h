@@ -3,8 +3,8 @@
 //
 // The process knows everything about its own sessions. The store knows, of all sessions, who has which cell and who
 // waits for whom, but no path. Notices tell the paths and who the sessions are, but they come late, and stay for a
-// moment after the lock is gone. So where the store shows all locks, a notice that it does not confirm is left out. A
-// lock without a notice is shown by its cell, without a path.
+// moment after the lock is gone. So where the store shows all locks, a notice that it does not confirm is left out. So
+// is a wait whose session has ended. A lock without a notice is shown by its cell, without a path.
 #pragma once
 
 #include <cstdint>

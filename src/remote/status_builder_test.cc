@@ -132,6 +132,40 @@ TEST(StatusBuilder, leaves_out_what_is_told_and_not_so_any_more) {  // B7
   EXPECT_EQ(targets, (std::vector<std::string>{"u1", "u2"})) << "the third holds nothing";
 }
 
+std::vector<std::string> wanted(const Snapshot& snapshot) {
+  std::vector<std::string> all;
+  for (const Snapshot::Waiter& waiter : snapshot.waiters) all.push_back(waiter.wanted);
+  return all;
+}
+
+TEST(StatusBuilder, leaves_out_a_wait_whose_session_has_ended) {  // B7
+  Sources sources = seen({locked(7, 0, 5, Mode::X), locked(8, 0, 5, Mode::X, waits, {0})});
+  sources.others = {notice(8, "b", waits, {node(0, 5, Mode::X, "u2")}),
+                    notice(9, "c", waits, {node(0, 5, Mode::X, "u3")}),
+                    notice(10, "d", waits, {node(0, 5, Mode::X, "u4")})};
+  EXPECT_EQ(wanted(built(sources)), (std::vector<std::string>{"u2", "u3", "u4"})) << "they may ask anew just now";
+  sources.view.ended = {9};
+  EXPECT_EQ(wanted(built(sources)), (std::vector<std::string>{"u2", "u4"}));
+}
+
+TEST(StatusBuilder, leaves_out_a_queued_wait_whose_owner_lost_all_locks) {  // B7
+  Sources sources = seen({locked(7, 0, 5, Mode::X), locked(20, 0, 9, Mode::X)});
+  const std::uint64_t queue = in_queue | without_session;
+  sources.others = {notice(7, "a", holds, {node(0, 5, Mode::X, "u1")}),
+                    notice(8, "a", holds, {node(0, 6, Mode::X, "u2")}),
+                    notice(queue | 1, "a", waits, {node(0, 9, Mode::X, "u3")}),
+                    notice(9, "b", holds, {node(0, 7, Mode::X, "u4")}),
+                    notice(in_queue | 9, "b", waits, {node(0, 9, Mode::X, "u5")}),
+                    notice(queue | 2, "c", waits, {node(0, 9, Mode::X, "u6")})};
+  EXPECT_EQ(wanted(built(sources)), (std::vector<std::string>{"u3", "u6"}))
+      << "a still holds u1, and of what c holds nobody has told";
+  sources.view.all_holders = false;
+  sources.view.with_locks = std::set<std::uint64_t>{7, 20};
+  EXPECT_EQ(wanted(built(sources)), (std::vector<std::string>{"u3", "u6"}));
+  sources.view.with_locks.reset();
+  EXPECT_EQ(wanted(built(sources)), (std::vector<std::string>{"u3", "u5", "u6"})) << "the store does not show holders";
+}
+
 TEST(StatusBuilder, says_that_somebody_may_hold_what_is_not_shown) {  // B7: MariaDB, before anybody waits or tells
   Sources sources = seen({locked(7, 0, 5, Mode::X)});
   sources.view.all_holders = false;

@@ -42,7 +42,10 @@ struct View {
   std::string unseen_note;  // with it, what to say of those whose locks are not shown: "rows locked that …"
   std::vector<Locked> locks;
   std::map<std::uint64_t, SessionFacts> sessions;  // of the locks
-  std::string note;                                // for people
+  // Sessions that have published a wait and have ended since. A live session may wait for something that is no lock
+  // here, or ask anew just now: a wait that `locks` does not show is no proof that it is over.
+  std::set<std::uint64_t> ended;
+  std::string note;  // for people
 };
 
 }  // namespace hierlock::remote

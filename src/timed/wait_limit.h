@@ -38,7 +38,8 @@ class Deadline final : public WaitLimit {
   explicit Deadline(Clock::time_point end, const SharedDeadline* shared = nullptr) : end_(end), shared_(shared) {}
   explicit Deadline(Clock::duration time, const SharedDeadline* shared = nullptr)
       : end_(Clock::now() + time), shared_(shared) {}
-  Deadline(Clock::duration time, std::stop_token cancel) : end_(Clock::now() + time), cancel_(std::move(cancel)) {}
+  Deadline(Clock::duration time, std::stop_token cancel) : Deadline(Clock::now() + time, std::move(cancel)) {}
+  Deadline(Clock::time_point end, std::stop_token cancel) : end_(end), cancel_(std::move(cancel)) {}
   Clock::time_point end() const noexcept { return shared_ != nullptr ? std::min(end_, shared_->get()) : end_; }
   std::optional<Clock::duration> next() override {
     const Clock::duration left = end() - Clock::now();

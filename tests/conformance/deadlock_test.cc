@@ -1,4 +1,8 @@
 // Deadlock: found wherever it can arise, told in words, at the cost of one request (B11).
+#include <unistd.h>
+
+#include <map>
+
 #include "suite.h"
 
 namespace hierlock::conformance {
@@ -83,6 +87,44 @@ TEST_P(Deadlock, the_message_tells_the_cycle_in_words) {
     EXPECT_TRUE(says(refusal.message, word)) << word << " is missing in: " << refusal.message;
   }
   EXPECT_FALSE(says(refusal.message, "\n")) << "one line for a person";
+}
+
+TEST_P(Deadlock, the_error_carries_the_cycle_as_data) {
+  Party &one = thread("one"), &two = thread("two"), &three = thread("three");
+  const Owner alice = locker().owner("alice"), bob = locker().owner("bob"), carol = locker().owner("carol");
+  std::vector<Member> ring;
+  const Outcome a = granted(one.acquire("apples", {.owner = &alice}));
+  const Outcome b = granted(two.acquire("bananas", {.owner = &bob}));
+  const Outcome c = granted(three.acquire("cherries", {.owner = &carol}));
+  ring.push_back({&one, a, one.acquire("bananas", {.owner = &alice})});
+  blocked(ring[0].asks, "bananas");
+  ring.push_back({&two, b, two.acquire("cherries", {.owner = &bob})});
+  blocked(ring[1].asks, "cherries");
+  ring.push_back({&three, c, three.acquire("apples", {.owner = &carol})});
+  Outcome refusal;
+  victim(ring, refusal);
+  ASSERT_EQ(refusal.cycle.size(), 3u) << refusal.message;
+  std::map<std::string, std::string> waits_for, holds;
+  for (const Error::Wait& wait : refusal.cycle) {
+    waits_for[wait.owner] = wait.waits_for;
+    holds[wait.owner] = wait.holds;
+    EXPECT_EQ(wait.process, getpid());
+  }
+  using Told = std::map<std::string, std::string>;
+  EXPECT_EQ(waits_for, (Told{{"alice", "bananas"}, {"bob", "cherries"}, {"carol", "apples"}}));
+  EXPECT_EQ(holds, (Told{{"alice", "apples"}, {"bob", "bananas"}, {"carol", "cherries"}}));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(refusal.cycle[i].waits_for, refusal.cycle[(i + 1) % 3].holds) << "each waits for the next";
+  }
+}
+
+TEST_P(Deadlock, with_oneself_has_one_member_in_its_cycle) {
+  Party& alice = thread("alice");
+  granted(alice.acquire("u1"));
+  const Outcome refusal = refused(alice.acquire("u1"), ErrorKind::deadlock);
+  ASSERT_EQ(refusal.cycle.size(), 1u) << refusal.message;
+  EXPECT_EQ(refusal.cycle[0].waits_for, "u1");
+  EXPECT_EQ(refusal.cycle[0].holds, "u1");
 }
 
 TEST_P(Deadlock, between_eight_parties) {

@@ -124,6 +124,7 @@ class ThreadParty final : public Party {
       outcome.error = error.kind();
       outcome.message = error.what();
       outcome.retryable = error.retryable();
+      outcome.cycle = error.cycle();
     } catch (const std::exception& error) {
       outcome.error = ErrorKind::invalid_argument;
       outcome.message = std::string("not a hierlock::Error: ") + error.what();

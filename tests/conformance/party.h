@@ -50,7 +50,8 @@ struct Outcome {
   std::optional<ErrorKind> error{};  // none: granted
   std::string message{};
   bool retryable = false;
-  int handle = 0;  // for release, extend, …; 0 if nothing is held
+  std::vector<Error::Wait> cycle{};  // of a thread's; not carried between processes
+  int handle = 0;                    // for release, extend, …; 0 if nothing is held
   std::int64_t fence = 0;
   std::chrono::nanoseconds took{};
 

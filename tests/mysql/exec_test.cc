@@ -6,6 +6,8 @@
 
 #include "on_server.h"
 #include "program.h"
+#include "relay.h"
+#include "silent.h"
 
 #ifdef HIERLOCK_BIN
 
@@ -67,7 +69,128 @@ TEST_P(Exec, a_lock_that_is_lost_ends_the_command_and_no_log_is_promised) {  // 
   EXPECT_EQ(tool.said().find(" log "), std::string::npos) << tool.said();
 }
 
+TEST_P(Exec, the_time_for_connecting_is_part_of_the_timeout) {  // H2
+  const Lock held = open().acquire("u1/a1");
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  relay.pause();
+  const auto begin = Clock::now();
+  Program tool({HIERLOCK_BIN, "--on", url(behind, "tls=off"), "exec", "--timeout", "4s", "u1/a1", "--", "true"});
+  EXPECT_TRUE(eventually([&] { return relay.connections() > 0; }));
+  std::this_thread::sleep_until(begin + 2s);
+  relay.resume();
+  EXPECT_EQ(tool.wait(), 75);
+  const auto took = Clock::now() - begin;
+  EXPECT_GT(took, 3900ms);
+  EXPECT_LT(took, 5500ms) << took / 1ms << " ms";
+}
+
 HIERLOCK_ON_BOTH_SERVERS(Exec);
+
+// The tool, and a server that does not answer. By itself the tool would wait for 5 s.
+struct Ended {
+  int code = 0;
+  std::chrono::milliseconds took{};
+  std::string said;
+};
+Ended end_of(Program& tool, Clock::time_point begin) {
+  tool.says_all();
+  const int code = tool.wait();
+  return {code, std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin), tool.said()};
+}
+Ended run_to_its_end(const std::vector<std::string>& arguments) {
+  const auto begin = Clock::now();
+  Program tool(arguments);
+  return end_of(tool, begin);
+}
+
+class NoAnswer : public testing::TestWithParam<Silent::How> {
+ protected:
+  Silent server_{GetParam()};
+};
+
+TEST_P(NoAnswer, a_timeout_ends_an_exec_that_connects) {  // H2
+  const Ended ended =
+      run_to_its_end({HIERLOCK_BIN, "--on", server_.url(), "exec", "--timeout", "1s", "u1", "--", "true"});
+  EXPECT_EQ(ended.code, 75);
+  EXPECT_GE(ended.took, 1s);
+  EXPECT_LT(ended.took, 3s) << ended.said;
+  EXPECT_NE(ended.said.find("u1 was not acquired within 1s: cannot connect to "), std::string::npos) << ended.said;
+}
+
+TEST_P(NoAnswer, a_timeout_while_connecting_has_the_conflict_exit_code) {
+  const Ended ended = run_to_its_end(
+      {HIERLOCK_BIN, "--on", server_.url("tls=off"), "exec", "-w", "0.2", "-E", "9", "u1", "--", "true"});
+  EXPECT_EQ(ended.code, 9) << ended.said;
+  EXPECT_LT(ended.took, 2s);
+}
+
+TEST_P(NoAnswer, an_exec_that_does_not_wait_gives_up_after_two_seconds) {  // H2
+  const Ended ended = run_to_its_end({HIERLOCK_BIN, "--on", server_.url(), "exec", "-n", "u1", "--", "true"});
+  EXPECT_EQ(ended.code, 69) << ended.said;
+  EXPECT_LT(ended.took, 4s);
+}
+
+TEST_P(NoAnswer, open_ends_at_its_own_deadline_and_when_it_is_cancelled) {  // H2
+  mysql::enable();
+  auto begin = Clock::now();
+  EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)open(server_.url(), {.connect_timeout = 300ms}); }));
+  EXPECT_LT(Clock::now() - begin, 2s);
+  EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)open(server_.url(), {.connect_timeout = -1s}); }));
+  std::stop_source stop;
+  std::thread cancels([&] {
+    std::this_thread::sleep_for(200ms);
+    stop.request_stop();
+  });
+  begin = Clock::now();
+  EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { (void)open(server_.url(), {.cancel = stop.get_token()}); }));
+  EXPECT_LT(Clock::now() - begin, 2s);
+  cancels.join();
+  begin = Clock::now();
+  EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { (void)open(server_.url(), {.cancel = stop.get_token()}); }));
+  EXPECT_LT(Clock::now() - begin, 1s);
+}
+
+INSTANTIATE_TEST_SUITE_P(, NoAnswer, testing::Values(Silent::How::accepts, Silent::How::unreachable),
+                         [](const auto& how) { return how.param == Silent::How::accepts ? "accepts" : "unreachable"; });
+
+TEST(Connecting, a_server_that_refuses_is_unavailable_and_no_timeout) {
+  unsigned port = 0;
+  {
+    const Silent gone;
+    port = gone.port();
+  }
+  const std::string url = "mysql://app@127.0.0.1:" + std::to_string(port) + "/shop";
+  const Ended ended = run_to_its_end({HIERLOCK_BIN, "--on", url, "exec", "--timeout", "30s", "u1", "--", "true"});
+  EXPECT_EQ(ended.code, 69) << ended.said;
+}
+
+TEST(Connecting, a_signal_ends_every_command_at_once) {
+  const std::vector<std::vector<std::string>> commands{{"exec", "u1", "--", "true"},
+                                                       {"exec", "--timeout", "30s", "u1", "--", "true"},
+                                                       {"status"},
+                                                       {"status", "--watch"},
+                                                       {"doctor"},
+                                                       {"provision"},
+                                                       {"explain", "u1"}};
+  for (const int signal : {SIGINT, SIGTERM}) {
+    for (const std::vector<std::string>& command : commands) {
+      SCOPED_TRACE(command.front() + (command.size() > 1 ? " " + command[1] : "") + ", signal " +
+                   std::to_string(signal));
+      Silent server;
+      std::vector<std::string> arguments{HIERLOCK_BIN, "--on", server.url()};
+      arguments.insert(arguments.end(), command.begin(), command.end());
+      Program tool(arguments);
+      ASSERT_TRUE(server.has_client());
+      const auto begin = Clock::now();
+      tool.signal(signal);
+      const Ended ended = end_of(tool, begin);
+      EXPECT_EQ(ended.code, 128 + signal) << ended.said;
+      EXPECT_LT(ended.took, 1s);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace hierlock::mysql_tests

@@ -315,6 +315,54 @@ TEST_P(Status, what_a_killed_process_had_told_is_not_shown_when_the_server_has_f
   EXPECT_EQ(plain().one("SELECT COUNT(*) FROM " + table() + "_notices"), "1") << "and yet it is written down";
 }
 
+// The server notices the death when its own wait is over, after 2 s at most. The notices stay for 10 s.
+TEST_P(Status, a_wait_of_a_killed_process_is_not_shown) {  // B7
+  Process holder([&] { static Lock lock = open(told).acquire("u1"); });
+  ASSERT_TRUE(holder.ready());
+  Process other([&] {
+    static Locker locker = open(told);
+    std::thread([] { (void)locker.acquire("u1"); }).detach();
+  });
+  ASSERT_TRUE(other.ready());
+  const Locker all = watcher();
+  look(all, 1);
+  other.kill();
+  EXPECT_TRUE(eventually([&] { return all.snapshot().waiters.empty(); }, 5s));
+  EXPECT_EQ(plain().one("SELECT COUNT(*) FROM " + table() + "_who WHERE waits=1"), "1") << "and yet it is written down";
+}
+
+TEST_P(Status, a_queued_wait_of_a_killed_process_is_not_shown) {  // B7
+  Process holder([&] { static Lock lock = open(told).acquire("u1"); });
+  ASSERT_TRUE(holder.ready());
+  Process other([&] {
+    static std::atomic<bool> waits = false;
+    static Locker locker = open(told, {.on_event = [](const Event& event) {
+                                  if (event.kind == Event::Kind::wait_begins) waits = true;
+                                }});
+    std::thread([] { (void)locker.acquire("u1"); }).detach();
+    if (!eventually([&] { return waits.load(); })) throw std::runtime_error("it does not wait");
+    static Lock own;
+    std::thread([] {
+      own = locker.acquire("u2");
+      (void)locker.acquire("u1");  // in the queue of the process, behind the first
+    }).detach();
+  });
+  ASSERT_TRUE(other.ready());
+  const Locker all = watcher();
+  look(all, 2);
+  other.kill();
+  EXPECT_TRUE(eventually([&] { return all.snapshot().waiters.empty(); }, 5s));
+}
+
+TEST_P(Status, a_wait_that_goes_on_is_shown_at_every_look) {  // B7: the server ends it every 2 s, and it asks anew
+  Locker holder = open(told);
+  const Lock held = holder.acquire("u1");
+  Waits waits(open(told), "u1");
+  const Locker all = watcher();
+  look(all, 1);
+  for (const auto end = Clock::now() + 5s; Clock::now() < end;) ASSERT_EQ(all.snapshot().waiters.size(), 1u);
+}
+
 TEST_P(Status, without_the_right_to_see_the_views_tells_what_was_told_and_which_right_is_missing) {  // B7
   Locker first = open("buckets=1&" + told);
   const Lock lock = first.acquire("u1");

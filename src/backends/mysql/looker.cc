@@ -1,5 +1,7 @@
 #include "mysql/looker.h"
 
+#include <cstdint>
+#include <set>
 #include <utility>
 
 #include "mysql/notice_sql.h"
@@ -8,8 +10,22 @@
 namespace hierlock::mysql {
 
 namespace {
+
 constexpr std::chrono::seconds denied_for{5};
+
+// Sessions that have published a wait of which the view shows nothing.
+std::set<std::uint64_t> unseen_waits(const remote::Look& looked) {
+  std::set<std::uint64_t> sessions;
+  for (const remote::Notice& notice : looked.notices) {
+    if (notice.waits && !notice.queued()) sessions.insert(notice.session);
+  }
+  for (const Locked& lock : looked.view.locks) {
+    if (lock.waits) sessions.erase(lock.session);
+  }
+  return sessions;
 }
+
+}  // namespace
 
 remote::Look Looker::look(Clock::time_point by) {
   remote::Look looked;
@@ -44,6 +60,8 @@ remote::Look Looker::look(Clock::time_point by) {
       denied_ = looked.view;
       ask_again_ = Clock::now() + denied_for;
     }
+    // With the right to read the views, the server tells of all sessions.
+    if (looked.view.seen) looked.view.ended = ended_sessions(*connection_, unseen_waits(looked), soon);
     connection_->query("COMMIT", soon);
     if (connection_->broken()) connection_.reset();
   } catch (const Error& error) {

@@ -1,7 +1,9 @@
 #include "mysql/store.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -41,19 +43,28 @@ constexpr seconds connect_time{5}, look_at_server_interval{3}, longest_try{2};
 constexpr std::size_t most_rows = 65535;  // placeholders of a prepared statement, on both servers
 using codes::lock_wait_timeout, codes::deadlock, codes::duplicate_key, codes::no_such_session;
 
+// How long open() may take, and what ends it before.
+struct OpeningLimits {
+  std::optional<std::chrono::nanoseconds> time;  // none: connect_time for each of its two halves
+  std::stop_token cancel;
+};
+
 // Rows of one table, each read by its primary key in one transaction (H3, H4).
 class RowStore final : public remote::SessionStore {
  public:
-  explicit RowStore(Options options) : options_(std::move(options)) {}
+  RowStore(Options options, OpeningLimits opening) : options_(std::move(options)), opening_(std::move(opening)) {}
 
   void attach(remote::SessionServices& services) override {
     services_ = &services;
     notices_.emplace(options_.layout, services.pool());
-    auto first = mysql::connect(options_, connect_time);
-    Deadline soon(connect_time);
-    table_ = read_or_make(*first, options_, soon);
-    fences_.check(*first, soon);
-    services.pool().add(std::make_unique<RowSession>(std::move(first), table_, services.open_sessions()));
+    try {
+      services.pool().add(first_session());
+    } catch (const Error&) {
+      if (opening_.cancel.stop_requested()) {
+        throw Error(ErrorKind::cancelled, "opening " + options_.url + " was cancelled");
+      }
+      throw;
+    }
   }
 
   Capabilities capabilities() const override {
@@ -109,7 +120,10 @@ class RowStore final : public remote::SessionStore {
                     Interrupter& interrupter) override;
 
  private:
+  std::unique_ptr<Session> first_session();
+
   const Options options_;
+  const OpeningLimits opening_;
   BucketTable table_;
   Fences fences_{options_.layout};
   Looker looker_{options_};
@@ -117,6 +131,21 @@ class RowStore final : public remote::SessionStore {
   std::optional<Notices> notices_;
   Clock::time_point looked_at_server_ = Clock::now();  // the housekeeping thread's own
 };
+
+std::unique_ptr<Session> RowStore::first_session() {
+  constexpr std::chrono::hours longest{24 * 365};  // so that no deadline overflows
+  const Clock::time_point begin = Clock::now();
+  const auto in = [&](Clock::duration usual) {
+    return opening_.time ? begin + std::min<std::chrono::nanoseconds>(*opening_.time, longest) : Clock::now() + usual;
+  };
+  Deadline to_connect(in(connect_time), opening_.cancel);
+  if (!to_connect.next()) throw Error(ErrorKind::unavailable, "there was no time to connect to " + options_.url);
+  auto first = mysql::connect(options_, to_connect);
+  Deadline to_read(in(connect_time), opening_.cancel);
+  table_ = read_or_make(*first, options_, to_read);
+  fences_.check(*first, to_read);
+  return std::make_unique<RowSession>(std::move(first), table_, services_->open_sessions());
+}
 
 std::vector<Cell> RowStore::cells(const spi::Plan& plan) const {
   const std::vector<plan::Row> rows = plan::rows_of(plan, table_.buckets);
@@ -270,8 +299,9 @@ std::unique_ptr<spi::Backend> open(const spi::Url& url, const OpenOptions& optio
   const std::size_t connections = read.connections;
   const remote::GateOptions gate{.owners = options.owners, .publish_after = read.publish_after};
   return remote::make_gate(
-      std::make_unique<remote::SessionDriver>(std::make_unique<RowStore>(std::move(read)), connections,
-                                              remote::SessionDriver::Timing{.lease = lease}),
+      std::make_unique<remote::SessionDriver>(
+          std::make_unique<RowStore>(std::move(read), OpeningLimits{options.connect_timeout, options.cancel}),
+          connections, remote::SessionDriver::Timing{.lease = lease}),
       gate);
 }
 

@@ -177,6 +177,22 @@ std::string account_of(Connection& connection, const Options& options, WaitLimit
   return quoted_account(said ? *reply.rows[0][0] : options.address.user + "@%");
 }
 
+std::set<std::uint64_t> ended_sessions(Connection& connection, const std::set<std::uint64_t>& sessions,
+                                       WaitLimit& limit) {
+  if (sessions.empty()) return {};
+  std::string list;
+  for (const std::uint64_t session : sessions) list += (list.empty() ? "" : ", ") + std::to_string(session);
+  const Reply reply = connection.query(
+      connection.mariadb()
+          ? limited() + "ID FROM information_schema.PROCESSLIST WHERE ID IN (" + list + ")"
+          : hint() + "PROCESSLIST_ID FROM performance_schema.threads WHERE PROCESSLIST_ID IN (" + list + ")",
+      limit);
+  if (!reply.well()) return {};
+  std::set<std::uint64_t> ended = sessions;
+  for (const auto& row : reply.rows) ended.erase(number<std::uint64_t>(row.at(0)));
+  return ended;
+}
+
 View look(Connection& connection, const Options& options, WaitLimit& limit) {
   return connection.mariadb() ? look_at_mariadb(connection, options, limit) : look_at_mysql(connection, options, limit);
 }

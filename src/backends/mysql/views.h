@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,10 @@ using remote::View;
 // Within the limit's time and a second and a half of the server's; errors are told by `note`. On MariaDB it must be in
 // a transaction, and waits some 100 ms if the views were read just before.
 View look(Connection& connection, const Options& options, WaitLimit& limit);
+
+// Those of these sessions that the server does not have any more. None if it does not say.
+std::set<std::uint64_t> ended_sessions(Connection& connection, const std::set<std::uint64_t>& sessions,
+                                       WaitLimit& limit);
 
 // The account that the server takes a session for, as GRANT wants it: `'app'@'10.0.0.%'`.
 std::string account_of(Connection& connection, const Options& options, WaitLimit& limit);
