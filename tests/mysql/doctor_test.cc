@@ -346,18 +346,35 @@ TEST_P(Doctor, rows_that_are_missing_are_counted_unless_they_are_made_when_neede
 
 // --- fences ------------------------------------------------------------------------------------------------------
 
-TEST_P(Doctor, fence_floor_above_the_servers_numbers_is_unsafe) {
+TEST_P(Doctor, fence_floor_of_another_server_is_good_and_tells_the_offset) {
+  hierlock::open(there());
+  EXPECT_TRUE(says(finding(there(), "fence_floor"), Verdict::good, "this server's numbers are above it"));
+  const std::string above = "(UUID_SHORT() & ((1 << 56) - 1)) + (1 << 30)";
+  plain().ask("UPDATE " + quoted(settings()) + " SET fence_floor=" + above + ", mint_server=12345");
+  EXPECT_TRUE(says(finding(there(), "fence_floor"), Verdict::good, "recorded by another server"));
+  hierlock::open(there());
+  EXPECT_TRUE(says(finding(there(), "fence_floor"), Verdict::good, "added to them, are above it"));
+}
+
+TEST_P(Doctor, fence_floor_that_leaves_no_room_is_unsafe) {
   plain().ask("UPDATE " + quoted(settings()) + " SET fence_floor=(1 << 56) - 1");
-  EXPECT_TRUE(says(finding(there(), "fence_floor"), Verdict::unsafe, "below those given out before"));
-  EXPECT_TRUE(fails_with(ErrorKind::unsafe_topology, [&] { hierlock::open(there()); }));
+  EXPECT_TRUE(says(finding(there(), "fence_floor"), Verdict::unsafe, "no room"));
+  EXPECT_TRUE(fails_with(
+      ErrorKind::incompatible, [&] { hierlock::open(there()); }, "no room"));
+}
+
+TEST_P(Doctor, read_settings_of_an_earlier_version_is_unsafe) {
+  plain().ask("ALTER TABLE " + quoted(settings()) +
+              " CHANGE COLUMN mint_server fence_server INT UNSIGNED NOT NULL, DROP COLUMN mint_offset");
+  EXPECT_TRUE(says(finding(there(), "read_settings"), Verdict::unsafe, "another version"));
 }
 
 TEST_P(Doctor, fence_floor_needs_numbers_that_rise) {
   EXPECT_TRUE(says(forged("fence_floor", "SELECT UUID_SHORT()", "SELECT 123456789012"), Verdict::unsafe, "not rise"));
 }
 
-TEST_P(Doctor, clock_that_was_set_back_is_unsafe) {
-  EXPECT_TRUE(says(forged("clock", "SYSDATE(6)", "'1970-1-2'"), Verdict::unsafe, "set back"));
+TEST_P(Doctor, clock_that_was_set_back_is_told) {
+  EXPECT_TRUE(says(forged("clock", "SYSDATE(6)", "'1970-1-2'"), Verdict::unknown, "set back"));
 }
 
 TEST_P(Doctor, clock_that_is_not_ours_is_told) {

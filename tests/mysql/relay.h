@@ -32,6 +32,8 @@ class Relay {
   void delay(std::chrono::milliseconds each_way);  // what is said from now on arrives so much later
   void cut();                                      // closes every connection, on both sides; new ones are served
 
+  void lead_to(unsigned port) { port_ = port; }  // of another server, for those who connect from now on
+
   // What a client asked for, in order. (Of a connection with TLS nothing can be said.)
   struct Command {
     std::size_t connection;  // 0, 1, … in the order they were made
@@ -54,7 +56,7 @@ class Relay {
   void wake() const;
 
   const std::string host_;
-  const unsigned port_;
+  std::atomic<unsigned> port_;
   const Tls tls_;
   int listener_ = -1, wake_ = -1;
   unsigned own_port_ = 0;

@@ -1,6 +1,8 @@
 // What the database has recorded about its locks, fences over restarts, and set-ups that cannot exclude.
 #include <cstdlib>
 
+#include <hierlock/operate.h>
+
 #include "forger.h"
 #include "on_server.h"
 #include "own_server.h"
@@ -94,11 +96,24 @@ TEST_P(Settings, a_format_that_is_not_known_or_damaged_is_incompatible) {
   }
 }
 
-TEST_P(Settings, a_server_whose_numbers_are_below_those_given_out_is_unsafe) {  // B3
-  Locker before = open();
+// As after a restart with the clock set back.
+TEST_P(Settings, a_server_that_mints_below_its_own_floor_gets_an_offset) {  // B3
+  open().acquire("u1").release();
+  const std::string mine = plain().one("SELECT mint_server FROM " + settings());
   plain().ask("UPDATE " + settings() + " SET fence_floor=(UUID_SHORT() & ((1 << 56) - 1)) + (1 << 30)");
-  EXPECT_TRUE(fails_with(
-      ErrorKind::unsafe_topology, [&] { (void)open(); }, "UUID_SHORT()"));
+  const std::int64_t floor = std::stoll(plain().one("SELECT fence_floor FROM " + settings()));
+  EXPECT_GT(open().acquire("u1").fence() / 128, floor + (1 << 24));
+  EXPECT_EQ(plain().one("SELECT mint_server FROM " + settings()), mine);
+}
+
+TEST_P(Settings, a_floor_that_leaves_no_room_for_fences_is_incompatible) {  // B3
+  open().acquire("u1").release();
+  for (const char* damage : {"fence_floor=(1 << 56) - 1", "fence_floor=~0", "fence_floor=(1 << 56) - (1 << 25)"}) {
+    plain().ask("UPDATE " + settings() + " SET mint_server=12345, " + damage);
+    EXPECT_TRUE(fails_with(
+        ErrorKind::incompatible, [&] { (void)open(); }, "no room"))
+        << damage;
+  }
 }
 
 TEST_P(Settings, the_floor_rises_to_the_server_and_never_falls) {  // B3
@@ -114,19 +129,25 @@ TEST_P(Settings, the_floor_rises_to_the_server_and_never_falls) {  // B3
 TEST_P(Settings, on_another_server_what_may_have_been_given_out_above_the_floor_counts) {  // B3, H17
   (void)open();
   const std::string now = "(UUID_SHORT() & ((1 << 56) - 1))", slack = "(1 << 24)";
-  const std::string mine = plain().one("SELECT fence_server FROM " + settings());
+  const std::string mine = plain().one("SELECT mint_server FROM " + settings());
   const auto record = [&](const std::string& floor, const std::string& server) {
-    plain().ask("UPDATE " + settings() + " SET fence_floor=" + floor + ", fence_server=" + server);
+    plain().ask("UPDATE " + settings() + " SET fence_floor=" + floor + ", mint_server=" + server);
   };
+  const auto recorded = [&](const std::string& what) { return plain().one("SELECT " + what + " FROM " + settings()); };
   record(now + " - (1 << 20)", mine);
-  EXPECT_FALSE(error_of([&] { (void)open(); })) << "its own floor is exact";
-  record(now + " - (1 << 20)", "12345");
-  EXPECT_TRUE(fails_with(
-      ErrorKind::unsafe_topology, [&] { (void)open(); }, "UUID_SHORT()"));
+  (void)open();
+  EXPECT_EQ(recorded("mint_offset"), "0") << "its own floor is exact";
   record(now + " - " + slack + " - 100", "12345");
-  EXPECT_FALSE(error_of([&] { (void)open(); })) << "far enough above it";
-  EXPECT_EQ(plain().one("SELECT fence_server FROM " + settings()), mine) << "and now it is this one's";
-  EXPECT_EQ(plain().one("SELECT fence_floor > " + now + " - (1 << 20) FROM " + settings()), "1");
+  (void)open();
+  EXPECT_EQ(recorded("mint_offset"), "0") << "far enough above it";
+  EXPECT_EQ(recorded("mint_server"), mine) << "and now it is this one's";
+  EXPECT_EQ(recorded("fence_floor > " + now + " - (1 << 20)"), "1");
+  record(now + " - (1 << 20)", "12345");
+  const std::int64_t floor = std::stoll(recorded("fence_floor"));
+  EXPECT_GT(open().acquire("u1").fence() / 128, floor + (1 << 24));
+  EXPECT_EQ(recorded("mint_server"), mine);
+  EXPECT_EQ(recorded("mint_offset > 0"), "1");
+  EXPECT_GT(std::stoll(recorded("fence_floor")), floor + (1 << 24)) << "from where the next server counts";
 }
 
 TEST_P(Settings, the_floor_follows_the_numbers_of_a_locker_that_stays_open) {  // B3
@@ -152,14 +173,52 @@ TEST_P(Settings, a_new_connection_of_a_locker_is_held_against_the_newest_floor) 
   const Server mine = make_user("ALL", server().database + ".*");
   Locker locker = hierlock::open(url(mine));
   locker.acquire("u1").release();
-  plain().ask("UPDATE " + settings() + " SET fence_floor=(UUID_SHORT() & ((1 << 56) - 1)), fence_server=12345");
+  plain().ask("UPDATE " + settings() + " SET fence_floor=(UUID_SHORT() & ((1 << 56) - 1)), mint_server=12345");
+  const std::int64_t floor = std::stoll(plain().one("SELECT fence_floor FROM " + settings()));
   for (const auto& row : plain().ask("SELECT ID FROM information_schema.processlist WHERE USER='" + mine.user + "'")) {
     (void)plain().code_of("KILL " + row.at(0));
   }
-  EXPECT_TRUE(eventually([&] {
-    const std::optional<Error> error = error_of([&] { (void)locker.acquire("u1", {.timeout = 5s}); });
-    return error && error->kind() == ErrorKind::unsafe_topology;
-  }));
+  std::optional<Lock> lock;
+  EXPECT_TRUE(eventually([&] { return !error_of([&] { lock = locker.acquire("u1", {.timeout = 5s}); }); }));
+  ASSERT_TRUE(lock.has_value());
+  EXPECT_GT(lock->fence() / 128, floor + (1 << 24));
+}
+
+// The server was demoted and promoted again, and connections have survived that.
+TEST_P(Settings, a_locker_with_an_offset_of_before_notices_and_goes_on) {  // B3, B4
+  Locker before = open();
+  const Lock held = before.acquire("u2");
+  before.acquire("u1").release();
+  plain().ask("UPDATE " + settings() + " SET fence_floor=(UUID_SHORT() & ((1 << 56) - 1)), mint_server=12345");
+  const auto begin = Clock::now();
+  Locker after = open();
+  const std::int64_t fence = after.acquire("u1").fence();
+  EXPECT_LT(before.acquire("u1").fence(), fence) << "else nothing is tested";
+  EXPECT_TRUE(eventually([&] { return !held.held(); })) << "its server was another one's replica";
+  EXPECT_LT(Clock::now() - begin, 6s);
+  EXPECT_GT(before.acquire("u1").fence(), fence);
+  const std::int64_t next = after.acquire("u1").fence();
+  EXPECT_GT(before.acquire("u1").fence(), next) << "and nobody has changed the offset once more";
+  EXPECT_TRUE(after.acquire("u2", {.timeout = 15s}).held());
+}
+
+TEST_P(Settings, of_an_earlier_version_are_upgraded_where_tables_are_made) {  // B3
+  const std::int64_t first = open("buckets=100").acquire("u1").fence();
+  const std::string floor = plain().one("SELECT fence_floor FROM " + settings());
+  const auto downgrade = [&] {
+    plain().ask("ALTER TABLE " + settings() +
+                " CHANGE COLUMN mint_server fence_server INT UNSIGNED NOT NULL, DROP COLUMN mint_offset");
+  };
+  const std::string ahead = server().url("table=" + table());
+  downgrade();
+  EXPECT_TRUE(fails_with(
+      ErrorKind::incompatible, [&] { (void)hierlock::open(ahead); }, "run `hierlock provision --on "));
+  EXPECT_GT(open().acquire("u1").fence(), first);
+  EXPECT_EQ(plain().one("SELECT mint_offset FROM " + settings()), "0");
+  EXPECT_GE(std::stoull(plain().one("SELECT fence_floor FROM " + settings())), std::stoull(floor)) << "it is kept";
+  downgrade();
+  hierlock::provision(ahead);
+  EXPECT_TRUE(hierlock::open(ahead).acquire("u1").held());
 }
 
 TEST_P(Settings, a_floor_that_cannot_be_raised_is_told) {  // B3

@@ -328,7 +328,8 @@ TEST_P(Status, a_wait_of_a_killed_process_is_not_shown) {  // B7
   look(all, 1);
   other.kill();
   EXPECT_TRUE(eventually([&] { return all.snapshot().waiters.empty(); }, 5s));
-  EXPECT_EQ(plain().one("SELECT COUNT(*) FROM " + table() + "_who WHERE waits=1"), "1") << "and yet it is written down";
+  EXPECT_EQ(plain().one("SELECT COUNT(*) FROM " + table() + "_notices WHERE waits=1"), "1")
+      << "and yet it is written down";
 }
 
 TEST_P(Status, a_queued_wait_of_a_killed_process_is_not_shown) {  // B7

@@ -314,6 +314,10 @@ Finding lock_rows_right(const Seen& seen, const Options& options) {
 
 Finding read_settings(const Seen& seen, const Options& options) {
   const std::string fix = grant(seen, options, "SELECT, UPDATE", options.layout.settings_table());
+  if (seen.settings.code == no_such_column) {
+    return bad("read_settings", Verdict::unsafe, "the settings were made by another version of hierlock",
+               provision(options) + ", which adds what is missing, with the newest version, and use that everywhere");
+  }
   if (!seen.settings.well()) {
     return tried("read_settings", seen.settings, "", "this account may not read the settings", fix);
   }
@@ -468,23 +472,31 @@ Finding fence_floor(const Seen& seen) {
                "connect to the server itself");
   }
   if (!has_rows(seen.settings)) return good("fence_floor", "none recorded yet");
-  const std::uint64_t floor = number(seen.settings.rows.front().at(3));
   const auto& recorded = seen.settings.rows.front();
-  const bool same = floor == 0 || recorded.size() < 6 || recorded.at(4) == recorded.at(5);
-  if (above_floor(now, floor, same)) return good("fence_floor", "this server's numbers are above it");
-  return bad("fence_floor", Verdict::unsafe,
-             "this server's numbers are below those given out before: it was started earlier than the server they came "
-             "from, or its clock was set back",
-             "set its clock right, then restart it: its numbers begin with the second it is started in");
+  if (recorded.size() < 8) return bad("fence_floor", Verdict::unknown, "cannot be read", "see read_settings");
+  const FenceRow row{number(recorded.at(3)), number(recorded.at(4)), number(recorded.at(5))};
+  const std::uint64_t server = number(recorded.at(6)), then = number(recorded.at(7)) & fence_mask;
+  const std::optional<FenceRow> next = settled(row, server, then, 0);
+  if (!next) {
+    return bad("fence_floor", Verdict::unsafe, "above the recorded floor there is no room for fences below 2^63",
+               "restore the settings");
+  }
+  const std::string offset = next->offset == 0 ? "" : ", with " + std::to_string(next->offset) + " added to them,";
+  if (may_mint(row, server, then)) return good("fence_floor", "this server's numbers" + offset + " are above it");
+  return good("fence_floor", row.floor == 0 ? "none recorded yet"
+                                            : "recorded by another server, or before this one's clock was set back; "
+                                              "this server's numbers" +
+                                                  offset + " will be above it when somebody locks");
 }
 
 Finding clock(const Seen& seen) {
   if (!seen.ahead || !seen.server_time) return bad("clock", Verdict::unknown, "the server does not tell the time", "");
   const std::uint64_t started = (seen.minted[0] & fence_mask) >> 24;
   if (started > *seen.server_time + 1) {
-    return bad("clock", Verdict::unsafe,
-               "the server's clock was set back since it was started: after a restart its fences would fall",
-               "set its clock right before it is restarted");
+    return bad(
+        "clock", Verdict::unknown,
+        "the server's clock was set back since it was started: only an offset keeps fences rising over a restart",
+        "set its clock right before it is restarted");
   }
   const std::int64_t off = seen.ahead->count();
   const std::string text = "the server's is " + std::to_string(std::abs(off)) + " ms " +
@@ -564,10 +576,12 @@ void look_at_clock(Connection& connection, Seen& seen) {
 // Each asks in a form that finds no row, and so locks and changes none.
 void look_at_tables(Connection& connection, const Options& options, Seen& seen) {
   const std::string table = "`" + options.layout.table + "`", recorded = "`" + options.layout.settings_table() + "`";
-  seen.settings = ask(connection, "SELECT format, buckets, levels, fence_floor, fence_server, " +
-                                      server_number(connection.mariadb()) + " FROM " + recorded + " WHERE id=1");
-  seen.raise_floor =
-      ask(connection, "UPDATE " + recorded + " SET fence_floor=fence_floor, fence_server=fence_server WHERE id=-1");
+  seen.settings =
+      ask(connection, "SELECT format, buckets, levels, fence_floor, mint_server, mint_offset, " +
+                          server_number(connection.mariadb()) + ", UUID_SHORT() FROM " + recorded + " WHERE id=1");
+  seen.raise_floor = ask(connection, "UPDATE " + recorded +
+                                         " SET fence_floor=fence_floor, mint_server=mint_server, "
+                                         "mint_offset=mint_offset WHERE id=-1");
   if (has_rows(seen.settings)) {
     const auto& row = seen.settings.rows.front();
     seen.marked = ask(connection, look_at_mark({options.layout.table, static_cast<std::uint32_t>(number(row.at(1))),

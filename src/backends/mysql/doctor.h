@@ -35,7 +35,7 @@ struct Seen {
   Reply second;                                // a second session was opened, as KILL needs it
   Reply kill;                                  // KILL QUERY of that session
   Reply wait_view;
-  Reply settings;     // format, buckets, levels, fence_floor
+  Reply settings;     // format, buckets, levels, fence_floor, mint_server, mint_offset; this server, UUID_SHORT()
   Reply marked;       // the table is looked at for what it was made for
   Reply raise_floor;  // an UPDATE of no row
   Reply lock;         // a locking read of no row

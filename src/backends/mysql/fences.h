@@ -1,57 +1,136 @@
 // Fences: why the numbers that become fences only rise, across servers too.
 //
-// The server mints them: UUID_SHORT() without its top byte (the server's id) is the second the server was started in,
-// times 2^24, plus a count. On one server that rises, also over restarts: it would have to mint 2^24 numbers a second
-// for as long as it runs to come out below itself, or its clock be set back. On another server it may be anything, so
-// the settings remember a floor, and which server it came from.
+// The server mints them. UUID_SHORT() without its top byte (the server's id) is the second in which the server was
+// started, times 2^24, plus a count. On one server these numbers rise, also over restarts. They fall only if the clock
+// is set back, or if the server mints more than 2^24 numbers a second for as long as it runs. On another server they
+// may be anything: a replica that was started before its primary mints lower ones. So a fence's number is what the
+// server minted plus an OFFSET. One row, of the settings, records together
+//   the floor,
+//   the server that mints now,
+//   the offset of that server.
 //
-// INVARIANT: a number that is given out is at most the recorded floor + fence_slack, at the moment it is given out.
+// INVARIANT 1: a number that is given out is at most the recorded floor + fence_slack at the moment it is given out.
+// INVARIANT 2: the row's server and offset change only under the row's lock, in one transaction with the floor. The
+// first number by the new offset is above the old floor + fence_slack, and becomes the new floor.
 //
-// So a server that is not the one of the floor may mint for us only from floor + fence_slack on: that is above every
-// number that anybody was given before. For the server of the floor the floor itself is enough, which then only notices
-// a clock that was set back. Besides, no connection is used whose server mints below what this Locker was given
-// already, whatever the settings say: a replica may not have received them.
+// By 1 everything that was given out before such a change is at most the old floor + fence_slack; by 2 everything after
+// it is above. Between two changes one server mints with one offset, and its numbers rise. So fences rise.
 //
-// The floor is raised on a connection that holds no lock: by the watch when half of the slack is used up, and only if
-// that comes too late (2^24 numbers since then) by the acquire that would break the invariant, before it returns.
+// - A new connection reads the row in the round trip that it needs anyway. If the row names another server, or if this
+//   server mints below the floor (its clock was set back before it was started), the connection settles: it locks the
+//   row, reads it again and records a new offset. If two processes do so at once, the second finds what the first has
+//   recorded, and uses that. The offset is the least that will do, and 0 if the server's own numbers are high enough.
+// - The offsets of earlier servers need not be known. If such a server mints again, it settles again.
+// - A connection keeps its offset. The offset of its server changes only if another server was the primary in between
+//   or if the server was restarted. That usually ends the connection. For one that survives (a primary that was demoted
+//   and promoted again within seconds), the housekeeping compares the row every 3 s, as it looks for read_only: then
+//   the Locker's connections are not used again, and its locks are lost. The offset is part of Session::server(), so
+//   one new connection is enough for that, too. Until then such a connection gives out lower numbers, as a former
+//   primary does that nobody has noticed yet. It raises the floor only if the row still names its server and offset, so
+//   these numbers stay at most the old floor + fence_slack: below all that were given out since.
+// - A replica may be promoted before it has received the last floor. A Locker that settles there uses the highest
+//   number that it was given itself, if that is higher. If another process has settled already, without knowing of
+//   that number, the offset is in use and must not change any more: the Locker refuses the server (unsafe_topology).
+// - A former primary that is still written to, and does not receive the row, can raise its own floor beyond the slack.
+//   Nothing here can see that; see docs/mysql.md.
+//
+// The floor is raised on a connection that holds no lock: by the housekeeping when half of the slack is used up, and
+// only if that comes too late (2^24 numbers since then) by the acquire that would break invariant 1, before it returns.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
 
 #include "mysql/options.h"
 #include "mysql_client/connection.h"
 
 namespace hierlock::mysql {
 
-// UUID_SHORT() without its top byte, which is the server's id.
+// UUID_SHORT() without its top byte, which is the server's id. It is also the highest number of all: times fence_step
+// it still is a positive 64-bit number.
 inline constexpr std::uint64_t fence_mask = (std::uint64_t{1} << 56) - 1;
 // A lock is handed over inside of a process fewer than 128 times, so the store's numbers are 128 apart.
 inline constexpr std::int64_t fence_step = 128;
 inline constexpr std::uint64_t fence_slack = std::uint64_t{1} << 24;
+
+// What the row of the settings says. A server is known by server_number(); 0: none has minted yet.
+struct FenceRow {
+  std::uint64_t floor = 0, server = 0, offset = 0;
+  bool operator==(const FenceRow&) const = default;
+};
+
+// Whether a server that has just minted this may go on with the offset that is recorded.
+inline bool may_mint(const FenceRow& row, std::uint64_t server, std::uint64_t minted) noexcept {
+  return row.server == server && minted <= fence_mask && row.offset <= fence_mask - minted &&
+         minted + row.offset >= row.floor;
+}
+
+// What the row has to say when a server that has just minted this is to mint for us: the same with a higher floor, or
+// with an offset that puts the server's numbers above all that were given out, and above `given`. None: fences would
+// not fit into 63 bits.
+inline std::optional<FenceRow> settled(const FenceRow& row, std::uint64_t server, std::uint64_t minted,
+                                       std::uint64_t given) noexcept {
+  if (row.floor > fence_mask || minted > fence_mask || given > fence_mask) return std::nullopt;
+  FenceRow next{0, server, row.offset};
+  if (!may_mint(row, server, minted)) {
+    const std::uint64_t lowest = (row.floor + fence_slack > given ? row.floor + fence_slack : given) + 1;
+    next.offset = minted < lowest ? lowest - minted : 0;
+  }
+  next.floor = minted + next.offset;
+  if (next.floor > fence_mask - fence_slack) return std::nullopt;
+  return next;
+}
+
+// A server and what is added to its numbers, for the sessions of a Locker that use both.
+struct Mint {
+  Mint(std::string of, std::uint64_t plus) : name(std::move(of)), offset(plus) {}
+
+  const std::string name;  // which server and which offset, for comparing
+  const std::uint64_t offset;
+  std::atomic<std::uint64_t> limit{0};  // the highest number that may be given out
+};
+
+// What floor_question() is answered.
+struct FenceAnswer {
+  FenceRow row;
+  std::uint64_t server = 0, minted = 0;  // of the server that answered
+};
 
 // Of one Locker.
 class Fences {
  public:
   explicit Fences(const Layout& layout) : layout_(layout) {}
 
-  // For each new connection, before it is used: its server's numbers are above all that were given out. Throws
-  // unsafe_topology. Raises the floor where that is due.
-  void check(Connection& connection, WaitLimit& limit);
+  // For each new connection, before it is used: where its numbers come from, which are above all that were given out.
+  // Records an offset and raises the floor where that is due. Throws unsafe_topology, incompatible if the settings are
+  // not as they should be, unavailable.
+  std::shared_ptr<Mint> check(Connection& connection, WaitLimit& limit);
   // The same, where floor_question() was asked along with something else, when highest() was `given`.
-  void check(Connection& connection, std::uint64_t given, const Reply& answer, WaitLimit& limit);
-  // A number was minted for a lock. False: the floor has to be raised before it is given out.
-  bool minted(std::uint64_t number) noexcept;
+  std::shared_ptr<Mint> check(Connection& connection, std::uint64_t given, const Reply& reply, WaitLimit& limit);
+  // A server minted this for a lock. The number, which must not be given out before the floor is raised if it is above
+  // mint.limit.
+  std::uint64_t minted(const Mint& mint, std::uint64_t uuid_short) noexcept;
   // The highest so far.
   std::uint64_t highest() const noexcept { return highest_.load(); }
-  // Raising it soon is better than having to.
-  bool due() const noexcept { return highest_.load() + fence_slack / 2 > limit_.load(); }
-  // Raises it to the server's present number, and commits; or what the server said instead.
-  Reply raise(Connection& connection, WaitLimit& limit);
+  // Raising the floor soon is better than having to.
+  bool due() const;
+  // Raises the floor to the server's present number, and commits. False: the server said no, or `mint` is not what is
+  // recorded any more.
+  bool raise(Connection& connection, Mint& mint, WaitLimit& limit);
 
  private:
+  struct Locked;
+  Locked settle(Connection& connection, std::uint64_t given, const Mint* only, WaitLimit& limit) const;
+  std::shared_ptr<Mint> mint(const Connection& connection, const FenceRow& row);
+
   const Layout& layout_;
-  std::atomic<std::uint64_t> highest_{0}, limit_{0};
+  std::atomic<std::uint64_t> highest_{0};
+  mutable std::mutex mutex_;      // guards what follows
+  std::shared_ptr<Mint> newest_;  // that a connection was made for
 };
 
 // SQL for a text by which a server is told from others, and which stays the same as long as it runs; and for a number
@@ -60,9 +139,7 @@ std::string server_name(bool mariadb);
 std::string server_number(bool mariadb);
 // What the settings and the server say about numbers, for check().
 std::string floor_question(const Layout& layout, bool mariadb);
-// Whether a server may mint for us, as above.
-inline bool above_floor(std::uint64_t minted, std::uint64_t floor, bool same_server) noexcept {
-  return same_server ? minted >= floor : minted > floor + fence_slack;
-}
+// None: it is no answer.
+std::optional<FenceAnswer> read_floor(const Reply& reply);
 
 }  // namespace hierlock::mysql

@@ -69,11 +69,29 @@ void make_settings(Connection& connection, const Layout& layout, const BucketTab
   connection.ask(make_settings_table(layout.settings_table()), limit);
   connection.ask(make_notices_table(layout.notices_table()), limit);
   connection.ask("INSERT IGNORE INTO `" + layout.settings_table() +
-                     "` (id, format, buckets, levels, fence_floor, fence_server) VALUES (1, " +
+                     "` (id, format, buckets, levels, fence_floor, mint_server, mint_offset) VALUES (1, " +
                      std::to_string(layout_format) + ", " + std::to_string(wanted.buckets) + ", " +
-                     std::to_string(wanted.levels) + ", 0, 0)",
+                     std::to_string(wanted.levels) + ", 0, 0, 0)",
                  limit);
   connection.ask("COMMIT", limit);
+}
+
+// Settings that an earlier build has made get what is missing where tables are made.
+void upgrade_settings(Connection& connection, const Options& options, WaitLimit& limit) {
+  const std::string settings = options.layout.settings_table();
+  if (!options.layout.lazy || options.only_look) {
+    throw Error(ErrorKind::incompatible,
+                settings + " was made by an earlier version of hierlock: run `hierlock provision --on " +
+                    plan::shell_word(options.url) +
+                    "`, or open with ?provision=lazy, which adds what is missing and keeps the rest. Use the same "
+                    "version everywhere from then on",
+                no_such_column);
+  }
+  const Reply reply = connection.query(upgrade_settings_table(settings), limit);
+  // If the column to be changed is not there, another process has done it meanwhile, or it is older still.
+  if (!reply.well() && reply.code != no_such_column && reply.code != duplicate_column) {
+    throw error_of(reply.code, reply.message, "add what an earlier version of hierlock has left out of " + settings);
+  }
 }
 
 // What the table of rows was made for, if not for these numbers; empty: it does not say. None: for these, or it is not
@@ -157,8 +175,13 @@ std::unique_ptr<Connection> connect(const Options& options, WaitLimit& limit, Re
 
 BucketTable read_or_make(Connection& connection, const Options& options, WaitLimit& limit) {
   const Layout& layout = options.layout;
-  const std::string read = "SELECT format, buckets, levels FROM `" + layout.settings_table() + "` WHERE id=1";
+  const std::string read =
+      "SELECT format, buckets, levels, mint_offset FROM `" + layout.settings_table() + "` WHERE id=1";
   Reply reply = connection.query(read, limit);
+  if (reply.code == no_such_column) {
+    upgrade_settings(connection, options, limit);
+    reply = connection.query(read, limit);
+  }
   if ((reply.code == no_such_table || (reply.well() && reply.rows.empty())) && layout.lazy && !options.only_look) {
     const BucketTable wanted{layout.table, layout.buckets.value_or(plan::default_buckets),
                              layout.levels.value_or(default_levels)};
@@ -173,6 +196,13 @@ BucketTable read_or_make(Connection& connection, const Options& options, WaitLim
                                             : "run `hierlock provision --on " + plan::shell_word(options.url) +
                                                   "`, or open with ?provision=lazy";
     throw Error(ErrorKind::not_provisioned, missing + way_out, reply.code);
+  }
+  if (reply.code == no_such_column) {
+    throw Error(ErrorKind::incompatible,
+                layout.settings_table() +
+                    " lacks columns that every version of hierlock makes: when nobody locks here, "
+                    "drop it and provision with the same numbers again",
+                reply.code);
   }
   if (!reply.well()) throw error_of(reply.code, reply.message, "read the settings of " + layout.table);
   const auto& row = reply.rows.front();

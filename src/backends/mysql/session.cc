@@ -35,9 +35,9 @@ remote::LockReply::Kind kind_of(const LockReply& reply, bool no_wait) {
 
 bool is_writable(const std::optional<std::string>& read_only) { return read_only == "0" || read_only == "OFF"; }
 
-RowSession::RowSession(std::unique_ptr<Connection> connection, const BucketTable& table,
+RowSession::RowSession(std::unique_ptr<Connection> connection, std::shared_ptr<Mint> mint, const BucketTable& table,
                        std::shared_ptr<remote::OpenSessions> open)
-    : connection_(std::move(connection)), table_(table), open_(std::move(open)) {
+    : connection_(std::move(connection)), mint_(std::move(mint)), table_(table), open_(std::move(open)) {
   open_->enter(connection_->id());
 }
 

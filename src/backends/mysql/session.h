@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "mysql/fences.h"
 #include "mysql/statements.h"
 #include "mysql_client/connection.h"
 #include "remote/session.h"
@@ -27,12 +28,12 @@ bool is_writable(const std::optional<std::string>& read_only);
 class RowSession final : public remote::Session {
  public:
   // `table` must outlive it. It is among `open` as long as it lives.
-  RowSession(std::unique_ptr<Connection> connection, const BucketTable& table,
+  RowSession(std::unique_ptr<Connection> connection, std::shared_ptr<Mint> mint, const BucketTable& table,
              std::shared_ptr<remote::OpenSessions> open);
   ~RowSession() override;
 
   std::uint64_t id() const noexcept override { return connection_->id(); }
-  const std::string& server() const noexcept override { return connection_->identity(); }
+  const std::string& server() const noexcept override { return mint_->name; }
   int socket() const noexcept override { return connection_->socket(); }
   bool broken() const noexcept override { return connection_->broken(); }
   void give_up() noexcept override { connection_->give_up(); }
@@ -45,16 +46,19 @@ class RowSession final : public remote::Session {
   Beat wait_for_heartbeat(WaitLimit& limit) override;
 
   Connection& connection() noexcept { return *connection_; }
+  Mint& mint() const noexcept { return *mint_; }
 
  private:
   Beat judge(const Reply& reply);
 
   const std::unique_ptr<Connection> connection_;
+  const std::shared_ptr<Mint> mint_;
   const BucketTable& table_;
   const std::shared_ptr<remote::OpenSessions> open_;
   bool beating_ = false;  // the answer to a heartbeat is still to come
 };
 
+inline Mint& mint_of(const remote::Session& session) { return static_cast<const RowSession&>(session).mint(); }
 inline Connection& connection_of(remote::Session& session) { return static_cast<RowSession&>(session).connection(); }
 
 }  // namespace hierlock::mysql

@@ -175,7 +175,14 @@ std::string look_at_mark(const BucketTable& table) {
 std::string make_settings_table(std::string_view settings_table) {
   return "CREATE TABLE IF NOT EXISTS `" + std::string(settings_table) +
          "` (id TINYINT NOT NULL PRIMARY KEY, format INT NOT NULL, buckets INT NOT NULL, levels TINYINT NOT NULL, "
-         "fence_floor BIGINT UNSIGNED NOT NULL, fence_server INT UNSIGNED NOT NULL) ENGINE=InnoDB";
+         "fence_floor BIGINT UNSIGNED NOT NULL, mint_server INT UNSIGNED NOT NULL, mint_offset BIGINT UNSIGNED NOT "
+         "NULL) ENGINE=InnoDB";
+}
+
+std::string upgrade_settings_table(std::string_view settings_table) {
+  return "ALTER TABLE `" + std::string(settings_table) +
+         "` CHANGE COLUMN fence_server mint_server INT UNSIGNED NOT NULL, ADD COLUMN mint_offset BIGINT UNSIGNED NOT "
+         "NULL DEFAULT 0";
 }
 
 }  // namespace hierlock::mysql

@@ -71,5 +71,8 @@ std::string make_bucket_table(const BucketTable& table);
 std::string mark_bucket_table(const BucketTable& table);  // one that was made without
 std::string look_at_mark(const BucketTable& table);       // an error of the server, if it has another or none
 std::string make_settings_table(std::string_view settings_table);
+// For one that was made before there were offsets of fences. The column gets another name, so that a build that knows
+// no offsets finds it missing with its next connection, and gives out no lower fences.
+std::string upgrade_settings_table(std::string_view settings_table);
 
 }  // namespace hierlock::mysql

@@ -97,8 +97,8 @@ class RowStore final : public remote::SessionStore {
     const std::uint64_t given = fences_.highest();
     Reply floor;
     auto connection = mysql::connect(options_, limit, &floor);
-    fences_.check(*connection, given, floor, limit);
-    return std::make_unique<RowSession>(std::move(connection), table_, services_->open_sessions());
+    auto mint = fences_.check(*connection, given, floor, limit);
+    return std::make_unique<RowSession>(std::move(connection), std::move(mint), table_, services_->open_sessions());
   }
   bool interrupt(Session& side, const Session& waiting, Deadline& limit) override {
     const Reply reply = connection_of(side).query("KILL QUERY " + std::to_string(waiting.id()), limit);
@@ -143,8 +143,8 @@ std::unique_ptr<Session> RowStore::first_session() {
   auto first = mysql::connect(options_, to_connect);
   Deadline to_read(in(connect_time), opening_.cancel);
   table_ = read_or_make(*first, options_, to_read);
-  fences_.check(*first, to_read);
-  return std::make_unique<RowSession>(std::move(first), table_, services_->open_sessions());
+  auto mint = fences_.check(*first, to_read);
+  return std::make_unique<RowSession>(std::move(first), std::move(mint), table_, services_->open_sessions());
 }
 
 std::vector<Cell> RowStore::cells(const spi::Plan& plan) const {
@@ -161,15 +161,16 @@ std::vector<Cell> RowStore::cells(const spi::Plan& plan) const {
 }
 
 std::int64_t RowStore::fence_of(const remote::LockReply& reply, const Session& session) {
-  const std::uint64_t number = reply.minted & fence_mask;
-  if (!fences_.minted(number)) {
+  Mint& mint = mint_of(session);
+  const std::uint64_t number = fences_.minted(mint, reply.minted);
+  if (number > mint.limit) {
     Deadline soon(connect_time);
     const bool raised = services_->pool().on_the_side(
         [&](Session& side) {
-          return side.server() == session.server() && fences_.raise(connection_of(side), soon).well();
+          return side.server() == session.server() && fences_.raise(connection_of(side), mint, soon);
         },
         soon);
-    if (!raised) {
+    if (!raised || number > mint.limit) {
       throw Error(ErrorKind::unavailable, "the lock was given back: the fence floor in " +
                                               options_.layout.settings_table() +
                                               " could not be raised. Try again; see doctor if this goes on");
@@ -213,22 +214,30 @@ remote::RowNames RowStore::row_names() const {
 }
 
 // Heartbeats ask idle sessions and those of long locks whether the server is still the primary. A session that is used
-// all the time is never asked; for it the side session is, which is on the same server.
+// all the time is never asked; for it the side session is, which is on the same server. If another offset is recorded
+// for the server, it was not the primary for a while, and these sessions have survived that (fences.h).
 void RowStore::housekeep(Deadline& limit) {
   remote::SessionPool& pool = services_->pool();
   if (fences_.due()) {
-    pool.on_the_side([&](Session& side) { return fences_.raise(connection_of(side), limit).well(); }, limit);
+    pool.on_the_side([&](Session& side) { return fences_.raise(connection_of(side), mint_of(side), limit); }, limit);
   }
   const Clock::time_point now = Clock::now();
   if (now - looked_at_server_ < look_at_server_interval || !pool.used_since(looked_at_server_)) return;
   looked_at_server_ = now;
   pool.on_the_side(
       [&](Session& side) {
-        const Reply reply = connection_of(side).query(fit_for_locks, limit);
-        if (!reply.well()) return false;
-        if (is_writable(reply.rows.at(0).at(0))) return true;
+        Connection& connection = connection_of(side);
+        const std::string questions[] = {std::string(fit_for_locks),
+                                         floor_question(options_.layout, connection.mariadb()), "COMMIT"};
+        const std::vector<Reply> replies = connection.query_all(questions, limit);
+        if (!replies.front().well() || connection.broken()) return false;
+        const std::optional<FenceAnswer> answer = replies.size() > 1 ? read_floor(replies[1]) : std::nullopt;
+        const bool mints = !answer || (answer->row.server == answer->server &&
+                                       answer->row.offset == mint_of(side).offset);  // none: the settings are gone
+        if (mints && is_writable(replies.front().rows.at(0).at(0))) return true;
         pool.distrust();
         services_->lose_all_on(side.server());
+        side.give_up();  // the next look is at the server that is the primary by then
         return true;
       },
       limit);
