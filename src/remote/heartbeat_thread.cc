@@ -17,7 +17,7 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds busy_interval{100}, idle_interval{500}, shortest_end{100};
-constexpr seconds idle_kept{60}, idle_answer{2};
+constexpr seconds idle_kept{60}, idle_answer{5};  // less than the store takes a session for dead
 
 }  // namespace
 
