@@ -12,7 +12,7 @@ using std::chrono::seconds;
 
 constexpr seconds longest_connect{5};
 // How long a request stands in line before it looks whether others wait for it, and how long at most between two looks.
-constexpr milliseconds first_look{100}, longest_look{500};
+constexpr milliseconds first_look{100}, longest_look{2000};
 
 // Looking whether the store has closed a session costs a system call. A request that gets a closed one finds out from
 // the answer, and asks on another.
