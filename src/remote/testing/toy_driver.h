@@ -102,7 +102,7 @@ class ToyDriver final : public Driver, private NoticeStore, private Interrupter 
       guard.unlock();
       const std::optional<Clock::duration> time = wait.next();
       guard.lock();
-      if (wait.victim()) throw deadlock_error(wait.cycle(), false);
+      if (wait.victim()) wait.throw_deadlock();
       if (wait.ended() && wait.cancelled()) throw cancelled_error("waiting for", ask.plan);
       if (wait.ended() || !time) return false;
       changed_.wait_for(guard, std::min<Clock::duration>(*time, std::chrono::milliseconds(5)));
