@@ -50,7 +50,9 @@ class Error : public std::runtime_error {
     std::string holds;
   };
 
-  Error(ErrorKind kind, const std::string& message, std::int64_t native_code = 0, std::vector<Wait> cycle = {});
+  Error(ErrorKind kind, const std::string& message, std::int64_t native_code = 0)
+      : std::runtime_error(message), kind_(kind), native_code_(native_code) {}
+  Error(ErrorKind kind, const std::string& message, std::int64_t native_code, std::vector<Wait> cycle);
 
   ErrorKind kind() const noexcept { return kind_; }
 

@@ -166,7 +166,11 @@ void HeartbeatThread::look_at(SessionHold& hold, bool readable, bool hung_up) {
 void HeartbeatThread::tend_idle() {
   const Clock::time_point now = Clock::now();
   std::erase_if(tended_, [&](Tended& tended) {
-    const Session::Beat beat = tended.idle.session->heartbeat();
+    Session::Beat beat = Session::Beat::dead;
+    try {
+      beat = tended.idle.session->heartbeat();
+    } catch (...) {  // no memory
+    }
     if (beat == Session::Beat::none_yet && now - tended.asked < idle_answer) return false;
     if (beat == Session::Beat::alive) {
       tended.idle.spoken = tended.asked;
@@ -178,14 +182,22 @@ void HeartbeatThread::tend_idle() {
     }
     return true;
   });
+  tended_.reserve(tended_.size() + pool_.most());  // nothing fails once they are taken
   for (SessionPool::Idle& idle : pool_.take_quiet(std::chrono::duration_cast<Clock::duration>(ask_after_))) {
-    if (now - idle.used >= idle_kept) {
+    bool asked = false;
+    try {
+      if (now - idle.used < idle_kept) {
+        idle.session->begin_heartbeat();
+        asked = true;
+      }
+    } catch (...) {  // no memory
+    }
+    if (asked) {
+      tended_.push_back({std::move(idle), now});
+    } else {
       idle.session.reset();
       pool_.drop_idle();
-      continue;
     }
-    idle.session->begin_heartbeat();
-    tended_.push_back({std::move(idle), now});
   }
 }
 

@@ -102,15 +102,15 @@ void NoticeBoard::rest() {
 void NoticeBoard::run(const std::stop_token& end) {
   Clock::time_point again{};
   while (!end.stop_requested()) {
-    rest();
-    if (end.stop_requested()) break;
-    if (Clock::now() < again) continue;
     try {
+      rest();
+      if (end.stop_requested()) break;
+      if (Clock::now() < again) continue;
       failed_ = false;
       publish(Clock::now() + longest_publish);
       if (!failed_ && !end.stop_requested()) remove_old();
       if (!failed_ && !end.stop_requested()) find_deadlocks();
-      if (!failed_ && !end.stop_requested()) {
+      if (!end.stop_requested()) {
         Deadline limit = soon();
         driver_.housekeep(limit);
       }
@@ -118,12 +118,13 @@ void NoticeBoard::run(const std::stop_token& end) {
     } catch (...) {  // no memory: once more
     }
   }
-  {
+  try {
     const std::lock_guard guard(publishing_);
     std::vector<std::uint64_t> ids;
     for (const auto& [id, what] : written_) ids.push_back(id);
     Deadline limit = soon();
     if (!ids.empty()) driver_.notices().remove(ids, limit);
+  } catch (...) {  // no memory: other processes remove them some time
   }
   const std::lock_guard guard(mutex_);
   runs_ = false;
@@ -247,6 +248,7 @@ std::vector<Notice> NoticeBoard::own(bool with_queue) const {
       notice.process = party->second->process;
     }
     notice.age = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - since);
+    notice.began = since.time_since_epoch().count();
     notice.nodes = std::move(nodes);
     return notice;
   };
@@ -295,8 +297,8 @@ void NoticeBoard::publish(Clock::time_point end) {
   const Clock::time_point now = Clock::now();
   const std::uint64_t version = locks_.version();
   const bool alive_due = !written_.empty() && now - said_alive_ >= say_alive_interval;
-  const bool unchanged = all_published_ && version == published_version_;
-  if (unchanged && !alive_due) return;
+  // Every few seconds all is looked at anyway: a lock that was lost changes no version.
+  if (version == published_version_ && !alive_due && (all_published_ || now < again_)) return;
   if (written_.empty()) {
     const auto old = [&](const auto& one) { return now - one->since >= publish_after_; };
     const auto held = locks_.all_held();
@@ -304,49 +306,57 @@ void NoticeBoard::publish(Clock::time_point end) {
     if (std::none_of(held.begin(), held.end(), old) && std::none_of(pending.begin(), pending.end(), old)) return;
   }
   Deadline limit(end, &ending_);
-  if (!unchanged) {
-    std::vector<Notice> notices = own(true);
-    const std::size_t count = notices.size();
-    const auto lasts = [&](const Notice& notice) { return notice.age >= publish_after_; };
-    std::set<std::string> waiting;
-    for (const Notice& notice : notices) {
-      if (notice.waits && lasts(notice)) waiting.insert(notice.owner);
-    }
-    std::erase_if(notices, [&](const Notice& notice) { return !lasts(notice) && !waiting.contains(notice.owner); });
-    all_published_ = notices.size() == count;
-
-    std::unordered_map<std::uint64_t, std::string> now_true;
-    std::vector<Notice> news;
-    for (Notice& notice : notices) {
-      // The same session may be another lock's by now, or hold more.
-      std::string what = (notice.waits ? "waits " : "holds ") + std::to_string(notice.fence) + " " + notice.owner +
-                         " " + std::to_string(notice.nodes.size());
-      for (const std::uint64_t session : notice.behind) what += " " + std::to_string(session);
-      const auto known = written_.find(notice.id());
-      const bool is_news = known == written_.end() || known->second != what;
-      const std::uint64_t id = notice.id();
-      if (is_news) news.push_back(std::move(notice));
-      now_true.emplace(id, std::move(what));
-    }
-    std::vector<std::uint64_t> over;
-    for (const auto& [id, what] : written_) {
-      if (!now_true.contains(id)) over.push_back(id);
-    }
-    // One that may have been written, or not, counts as written: it is removed some time.
-    NoticeStore::Published done;
-    if (!news.empty()) done = driver_.notices().publish(news, limit);
-    for (std::size_t i = 0; i < news.size(); ++i) {
-      written_[news[i].id()] = done.written[i] ? now_true.at(news[i].id()) : std::string();
-    }
-    const bool removed = over.empty() || driver_.notices().remove(over, limit);
-    if (removed) {
-      for (const std::uint64_t id : over) written_.erase(id);
-    }
-    const bool all_written = std::find(done.written.begin(), done.written.end(), false) == done.written.end();
-    all_published_ = all_published_ && all_written && removed;
-    published_version_ = version;
-    if (done.failed || !removed) failed_ = true;
+  std::vector<Notice> notices = own(true);
+  const std::size_t count = notices.size();
+  const auto lasts = [&](const Notice& notice) { return notice.age >= publish_after_; };
+  std::set<std::string> waiting;
+  for (const Notice& notice : notices) {
+    if (notice.waits && lasts(notice)) waiting.insert(notice.owner);
   }
+  std::erase_if(notices, [&](const Notice& notice) { return !lasts(notice) && !waiting.contains(notice.owner); });
+  // What a wait in the local queue is behind changes without a version.
+  const bool queue_waits =
+      std::any_of(notices.begin(), notices.end(), [](const Notice& notice) { return notice.queued(); });
+  all_published_ = notices.size() == count && !queue_waits;
+
+  std::unordered_map<std::uint64_t, std::string> now_true;
+  std::vector<Notice> news;
+  for (Notice& notice : notices) {
+    // The same session may be another lock's by now, or hold more.
+    std::string what = (notice.waits ? "waits " : "holds ") + std::to_string(notice.fence) + " " + notice.owner + " " +
+                       std::to_string(notice.nodes.size()) + " " + std::to_string(notice.began);
+    for (const std::uint64_t session : notice.behind) what += " " + std::to_string(session);
+    const auto known = written_.find(notice.id());
+    const bool is_news = known == written_.end() || known->second != what;
+    const std::uint64_t id = notice.id();
+    if (is_news) news.push_back(std::move(notice));
+    now_true.emplace(id, std::move(what));
+  }
+  std::vector<std::uint64_t> over;
+  for (const auto& [id, what] : written_) {
+    if (!now_true.contains(id)) over.push_back(id);
+  }
+  // One that may have been written, or not, counts as written: it is removed some time. One that the store refuses is
+  // not there, and is tried again after a pause.
+  NoticeStore::Published done;
+  if (!news.empty()) done = driver_.notices().publish(news, limit);
+  for (std::size_t i = 0; i < news.size(); ++i) {
+    const std::uint64_t id = news[i].id();
+    if (done.written[i]) {
+      written_[id] = now_true.at(id);
+    } else if (done.failed || written_.contains(id)) {
+      written_[id].clear();
+    }
+  }
+  const bool removed = over.empty() || driver_.notices().remove(over, limit);
+  if (removed) {
+    for (const std::uint64_t id : over) written_.erase(id);
+  }
+  const bool all_written = std::find(done.written.begin(), done.written.end(), false) == done.written.end();
+  all_published_ = all_published_ && all_written && removed;
+  if (!all_written && !done.failed) again_ = now + pause_after_failure;
+  published_version_ = version;
+  if (done.failed || !removed) failed_ = true;
   std::vector<std::uint64_t> ids;
   for (const auto& [id, what] : written_) {
     if (!what.empty()) ids.push_back(id);

@@ -78,11 +78,12 @@ class NoticeBoard {
   const std::string process_;  // the beginning of its owners' names
   const std::string host_;
 
-  TimedMutex publishing_;                                   // guards the next four
+  TimedMutex publishing_;                                   // guards the next five
   std::unordered_map<std::uint64_t, std::string> written_;  // by id: what is published; empty: it must be again
   std::uint64_t published_version_ = 0;
   bool all_published_ = false;  // nothing that is younger than publish_after was left out
   Clock::time_point said_alive_{};
+  Clock::time_point again_{};  // not before that, if the store has refused some
   std::atomic<bool> anything_written_{false};
   std::atomic<bool> failed_{false};                                    // the store could not be used
   std::atomic<Clock::time_point> at_once_again_{Clock::time_point()};  // until then changed() leaves it to the thread

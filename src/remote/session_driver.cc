@@ -196,16 +196,17 @@ Driver::Granted SessionDriver::grant(const Ask& of, const std::function<bool()>&
 // A release or the heartbeat thread may have the session for a moment. False: not in time; nothing was asked.
 bool SessionDriver::wait_to_talk(SessionHold& hold, const Ask& of, std::unique_lock<TimedMutex>& talking) {
   const spi::Request& request = of.request;
-  while (!talking.try_lock_until(std::min(Clock::now() + look_interval, request.deadline.value_or(never)))) {
+  const Clock::time_point end =
+      request.no_wait ? Clock::now() + longest_extending_try : request.deadline.value_or(never);
+  while (!talking.try_lock_until(std::min(Clock::now() + look_interval, end))) {
     if (!hold.surely()) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
     if (request.cancel != nullptr && request.cancel->stop_requested()) throw cancelled_error("extending to", of.plan);
-    if (request.deadline && Clock::now() >= *request.deadline) return false;
+    if (Clock::now() >= end) return false;
   }
   if (hold.held == nullptr) throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
   // The answer to a heartbeat comes first.
   while (hold.beating) {
-    const Clock::time_point end = std::min(Clock::now() + look_interval, request.deadline.value_or(never));
-    Deadline soon(end);
+    Deadline soon(std::min(Clock::now() + look_interval, end));
     const Session::Beat beat = hold.held->wait_for_heartbeat(soon);
     if (beat != Session::Beat::none_yet) hold.beating = false;
     if (beat == Session::Beat::alive) hold.confirmed = hold.beat_sent;
@@ -214,7 +215,7 @@ bool SessionDriver::wait_to_talk(SessionHold& hold, const Ask& of, std::unique_l
     }
     if (!hold.beating) break;
     if (request.cancel != nullptr && request.cancel->stop_requested()) throw cancelled_error("extending to", of.plan);
-    if (request.deadline && Clock::now() >= *request.deadline) return false;
+    if (Clock::now() >= end) return false;
   }
   return true;
 }

@@ -109,7 +109,13 @@ SessionPool::Line SessionPool::stand_in_line(Guard& guard, const spi::Request& r
     if (served) return Line::served;
     if (request.deadline && Clock::now() >= *request.deadline) return Line::too_late;
     guard.unlock();
-    const bool gives_way = waited_for();
+    bool gives_way = false;
+    try {
+      gives_way = waited_for();
+    } catch (...) {  // no memory
+      guard.lock();
+      throw;
+    }
     guard.lock();
     if (gives_way) return Line::full;
   }
@@ -154,12 +160,16 @@ SessionPool::Taken SessionPool::take_now(Guard& guard, std::uint64_t owner, cons
           mine->wanted = false;
           mine->waits = nullptr;
         }
+        wake_next();  // what is left is the next one's
         return {.session = std::move(session), .may_wait = may_wait};
       }
       --open_;  // the store has closed it
     }
     try {
-      if (mine == nullptr) mine = &begin_or_take_over();
+      if (mine == nullptr) {
+        mine = &begin_or_take_over();
+        wake_next();
+      }
     } catch (...) {
       leave();
       throw;
@@ -264,14 +274,20 @@ std::unique_ptr<Session> SessionPool::connect(WaitLimit& limit) {
     }
     return session;
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::unsafe_topology) distrust();
+    if (error.kind() == ErrorKind::unsafe_topology) {
+      const std::lock_guard guard(mutex_);
+      distrusted_ = true;
+      newest_ = std::max(newest_, mine);  // one that was begun later may be made to a server that is fit
+    }
     throw;
   }
 }
 
+// Whatever was begun before proves nothing: only a session that is begun from now on makes the server trusted again.
 void SessionPool::distrust() {
   const std::lock_guard guard(mutex_);
   distrusted_ = true;
+  newest_ = asked_;
 }
 
 std::string SessionPool::server() {
@@ -316,6 +332,7 @@ void SessionPool::put_back(Taken taken, std::uint64_t owner) noexcept {
     unfit = std::move(taken.session);
     --open_;
   }
+  if (tended_ > 0) settled_.notify_all();
   wake_next();
 }
 
@@ -329,6 +346,7 @@ std::vector<SessionPool::Idle> SessionPool::take_quiet(Clock::duration since) {
   std::vector<Idle> quiet;
   const Clock::time_point before = Clock::now() - since;
   const std::lock_guard guard(mutex_);
+  quiet.reserve(idle_.size());  // nothing fails once one is taken out
   const auto first =
       std::stable_partition(idle_.begin(), idle_.end(), [&](const Idle& i) { return i.spoken > before; });
   std::move(first, idle_.end(), std::back_inserter(quiet));
