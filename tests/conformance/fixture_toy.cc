@@ -25,8 +25,12 @@ class ToyTable final : public Table {
   std::size_t locks_at_once() const override { return 1000; }
 };
 
+// A child of a process with threads starts threads here. The thread sanitizer of gcc 12 takes them for old ones ("dup
+// thread with used id"); what it would see, it sees in the unit tests of the room.
+#if !defined(__SANITIZE_THREAD__)
 [[maybe_unused]] const bool registered =
     add_backend({.name = "toy", .make_table = [] { return std::make_unique<ToyTable>(); }, .slots = false});
+#endif
 
 }  // namespace
 }  // namespace hierlock::conformance
