@@ -26,7 +26,7 @@ class Queue : public spi::Backend {
   // Whether a request waits for a node that this grant holds. True also for a moment longer.
   virtual bool waited_for(const spi::Grant& grant) const noexcept = 0;
 
-  // Who holds and who waits, without any name: for a search that has to be quick. Linear.
+  // The holders and waiters without names, for a search that has to be quick. Linear.
   struct Waits {
     struct Hold {
       std::uint64_t owner;  // as Snapshot::Party::owner

@@ -68,7 +68,7 @@ std::optional<std::size_t> Notices::keep_alive(std::span<const std::uint64_t> id
 }
 
 // Asks for one row that tells whether anything has changed. Only then for a row a Locker, and for the notices of those
-// that have changed. What is kept is summed up from the rows that were read, so a change between two questions is found
+// that have changed. The kept sums come from the rows that were read, so a change between two questions is found
 // the next time. False: the notices cannot be read.
 bool Notices::refresh(Connection& connection, Deadline& limit) {
   const std::string table = layout_.notices_table();
