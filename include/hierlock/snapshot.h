@@ -78,14 +78,17 @@ struct Snapshot {
     std::size_t falsely = 0, unknown = 0;  // of the waiters: Contention::shared_bucket, Contention::unknown
     std::vector<std::string> targets{};    // that are known to meet there, sorted
   };
-  // What happened to the table itself, the last few dozen: a process that died, a lock that was broken.
+  // What happened, the last few dozen: a process that died, a lock that was broken, a deadlock. `shm:` tells what
+  // happened to all of its processes, every other store what happened to this Locker.
   struct Entry {
     std::chrono::system_clock::time_point when{};
     std::string text;
+    std::vector<std::string> targets{};  // that were held and are free now; of a deadlock: that its members wait for
+    std::vector<Error::Wait> cycle{};    // of a deadlock, as Error::cycle(); of a long one only its first members
   };
   std::string store;               // which store, without any password
   std::string table;               // where exactly: for shm: the file
-  std::vector<Entry> log;          // oldest first; empty where the store keeps none
+  std::vector<Entry> log;          // oldest first
   std::vector<Holder> holders;     // sorted by target, then owner
   std::vector<Waiter> waiters;     // in the order of their queues
   std::vector<Bucket> buckets;     // the most waited for first; only where targets share rows

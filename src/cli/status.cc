@@ -42,28 +42,6 @@ bool related(std::string_view a, std::string_view b) {
   return a == b || above(a, b) || above(b, a);
 }
 
-// The targets that an entry of the log is about, as text: `2 locks on shared u1 broken by process 5: …` or
-// `process 7 died, releasing u1/a1, u2: …`.
-std::vector<std::string_view> targets_in(std::string_view entry) {
-  const auto between = [&](std::string_view before, std::string_view after) -> std::string_view {
-    const std::size_t begin = entry.find(before);
-    const std::size_t end = begin == entry.npos ? entry.npos : entry.find(after, begin);
-    return end == entry.npos ? "" : entry.substr(begin + before.size(), end - begin - before.size());
-  };
-  std::string_view list = between(" died, releasing ", ": ");
-  if (list.empty()) list = between(" on ", " broken by process ");
-  std::vector<std::string_view> out;
-  while (!list.empty()) {
-    const std::size_t comma = std::min(list.find(", "), list.size());
-    std::string_view target = list.substr(0, comma);
-    if (target.starts_with("shared ")) target.remove_prefix(7);
-    if (target.starts_with("slots ")) target = target.substr(0, target.rfind('"') + 1);  // without their number
-    out.push_back(target);
-    list.remove_prefix(std::min(comma + 2, list.size()));
-  }
-  return out;
-}
-
 // What the command asks to see of a snapshot.
 struct View {
   std::vector<Snapshot::Holder> holders;
@@ -95,9 +73,8 @@ View view_of(const Snapshot& snapshot, const StatusCommand& command) {
     if (rows.contains(bucket.row)) view.buckets.push_back(bucket);
   }
   for (const Snapshot::Entry& entry : snapshot.log) {
-    const auto targets = targets_in(entry.text);
     const auto meets = [&](std::string_view target) { return related(node, target); };
-    if (node.empty() || std::any_of(targets.begin(), targets.end(), meets)) view.log.push_back(entry);
+    if (node.empty() || std::any_of(entry.targets.begin(), entry.targets.end(), meets)) view.log.push_back(entry);
   }
   return view;
 }
@@ -183,7 +160,20 @@ std::string json_of(const Snapshot& snapshot, const StatusCommand& command) {
   for (const std::string& note : snapshot.notes) json.text({}, showable(note));
   json.close().open_array("log");
   for (const Snapshot::Entry& entry : view.log) {
-    json.open_object().text("when", time_text(entry.when, false)).text("text", showable(entry.text)).close();
+    json.open_object().text("when", time_text(entry.when, false)).text("text", showable(entry.text));
+    json.open_array("targets");
+    for (const std::string& target : entry.targets) json.text({}, showable(target));
+    json.close().open_array("cycle");
+    for (const Error::Wait& wait : entry.cycle) {
+      json.open_object()
+          .text("owner", showable(wait.owner))
+          .number("pid", static_cast<std::uint64_t>(std::max<std::int64_t>(0, wait.process)))
+          .text("host", showable(wait.host))
+          .text("waits_for", showable(wait.waits_for))
+          .text("holds", showable(wait.holds))
+          .close();
+    }
+    json.close().close();
   }
   return json.close().close().str();
 }

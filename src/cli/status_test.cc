@@ -109,10 +109,13 @@ TEST(StatusText, shows_the_end_of_the_log_and_of_a_target_what_is_about_it) {
   };
   EXPECT_EQ(lines({}), "");
   for (int i = 1; i <= 7; ++i) {
-    snapshot.log.push_back({{}, "1 lock on shared u" + std::to_string(i) + "/a1 broken by process 12: it hung (root)"});
+    const std::string target = "u" + std::to_string(i) + "/a1";
+    snapshot.log.push_back({{}, "1 lock on shared " + target + " broken by process 12: it hung (root)", {target}});
   }
-  snapshot.log.push_back({{}, "process 7 died, releasing u8/a1, u9: hierlock exec u8/a1 u9 u1/a1 -- backup.sh --all"});
-  snapshot.log.push_back({{}, "2 locks on slots \"import\" 3 broken by process 12: it hung (root)"});
+  snapshot.log.push_back(
+      {{}, "process 7 died, releasing u8/a1, u9: hierlock exec u8/a1 u9 u1/a1 -- backup.sh --all", {"u8/a1", "u9"}});
+  snapshot.log.push_back(
+      {{}, "2 locks on slots \"import\" 3 broken by process 12: it hung (root)", {"slots \"import\""}});
   EXPECT_EQ(lines({}).find("u4/a1"), std::string::npos) << lines({});
   EXPECT_NE(lines({}).find("u5/a1"), std::string::npos) << lines({});
   EXPECT_NE(lines({}).find("(5 of 9; --all\nshows all)\n"), std::string::npos) << lines({});
@@ -151,7 +154,7 @@ TEST(StatusText, fits_any_width_and_shows_no_byte_that_a_terminal_would_obey) {
   snapshot.buckets = {{*snapshot.holders[0].row, 1'000'000, 1'000'000, 1'000'000, 1'000'000, {evil, evil}}};
   snapshot.notes = {evil};
   snapshot.store = snapshot.table = evil;
-  snapshot.log = {{std::chrono::system_clock::time_point{}, evil}};
+  snapshot.log = {{std::chrono::system_clock::time_point{}, evil, {evil}, {{evil, 1, evil, evil, evil}}}};
   for (const std::size_t width : {20u, 40u, 80u, 200u}) {
     std::istringstream lines(status_of(snapshot, {.all = true}, width));
     for (std::string line; std::getline(lines, line);) {
@@ -322,7 +325,11 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
   snapshot.holders.erase(snapshot.holders.begin(), snapshot.holders.begin() + 2);
   snapshot.holders.pop_back();
   snapshot.waiters.pop_back();
-  snapshot.log = {{std::chrono::system_clock::from_time_t(1'794'782'844), "process 4700 died"}};
+  snapshot.log = {{std::chrono::system_clock::from_time_t(1'794'782'844), "process 4700 died", {"u1/a1"}},
+                  {std::chrono::system_clock::from_time_t(1'794'782'845),
+                   "deadlock: …",
+                   {"u2"},
+                   {{.owner = "thread 7", .process = 4711, .host = "", .waits_for = "u2", .holds = "u1"}}}};
   EXPECT_EQ(status_of(snapshot, {.form = StatusCommand::Form::json}, 80),
             R"({
   "version": 1,
@@ -372,7 +379,27 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
   "log": [
     {
       "when": "2026-11-15T22:47:24Z",
-      "text": "process 4700 died"
+      "text": "process 4700 died",
+      "targets": [
+        "u1/a1"
+      ],
+      "cycle": []
+    },
+    {
+      "when": "2026-11-15T22:47:25Z",
+      "text": "deadlock: …",
+      "targets": [
+        "u2"
+      ],
+      "cycle": [
+        {
+          "owner": "thread 7",
+          "pid": 4711,
+          "host": "",
+          "waits_for": "u2",
+          "holds": "u1"
+        }
+      ]
     }
   ]
 }

@@ -514,8 +514,7 @@ spi::Grant Engine::at_once_again(std::string_view path) noexcept {
   return take_at_once(table_.nodes().find_text(path), Space::path, Mode::X);
 }
 
-std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Request& request,
-                                         const std::function<bool()>* confirm) {
+Attempt Engine::extending(const spi::Grant& grant, const spi::Request& request) {
   check_table();
   const Index record = grant_record(grant);
   if (!held(grant)) throw taken_away("extended");
@@ -525,13 +524,44 @@ std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Req
   attempt.record = record;
   attempt.crowd = table_.records().owner_kind(attempt.owner) == OwnerKind::crowd;
   attempt.extending = true;
-  Context& c = context();
-  attempt.lane = c.lane;
-  return run(c, attempt, request, confirm);
+  return attempt;
 }
 
-std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::Request& request,
-                                      const std::function<bool()>* confirm) {
+std::optional<spi::Grant> Engine::extend(const spi::Grant& grant, const spi::Request& request) {
+  Attempt attempt = extending(grant, request);
+  Context& c = context();
+  attempt.lane = c.lane;
+  return run(c, attempt, request);
+}
+
+std::unique_ptr<Engine::Extension> Engine::begin_extend(const spi::Grant& grant, const spi::Request& request) {
+  Attempt attempt = extending(grant, request);
+  attempt.lane = context().lane;
+  if (!take(attempt, request)) return nullptr;
+  try {
+    return std::make_unique<Extension>(*this, std::move(attempt));
+  } catch (...) {  // no memory; nothing was moved
+    give_up(attempt);
+    throw;
+  }
+}
+
+spi::Grant Engine::Extension::commit() {
+  open_ = false;
+  return engine_.keep(engine_.context(), attempt_);
+}
+
+Engine::Extension::~Extension() {
+  if (open_) engine_.give_up(attempt_);
+}
+
+std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::Request& request) {
+  if (!take(attempt, request)) return std::nullopt;
+  return keep(c, attempt);
+}
+
+// True: all steps are taken. Otherwise, and if it throws, all is as it was.
+bool Engine::take(Attempt& attempt, const spi::Request& request) {
   bool begun = !attempt.extending;
   try {
     if (!request.note.empty() && !attempt.extending) table_.records().set_note(attempt.record, request.note);
@@ -551,18 +581,7 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
     } else if (progress == Progress::blocked || progress == Progress::late) {
       progress = wait(attempt, request);
     }
-    if (progress == Progress::granted && confirm != nullptr && !(*confirm)()) progress = Progress::blocked;
-    if (progress == Progress::granted) {
-      const std::int64_t fence = table_.finish(attempt);
-      if (fence == 0) {
-        begun = false;  // broken as a whole: there is nothing to undo
-        throw taken_away("extended");
-      }
-      if (!table_.mapping().lost()) {
-        if (!attempt.extending) count_handle(&c, 1);
-        return granted(c, attempt.steps.front().space, attempt.record, fence);
-      }
-    }
+    if (progress == Progress::granted) return true;
     if (table_.mapping().lost()) throw lost_table();
     if (progress != Progress::blocked && progress != Progress::late) throw failure(attempt, progress);
   } catch (...) {
@@ -571,7 +590,19 @@ std::optional<spi::Grant> Engine::run(Context& c, Attempt& attempt, const spi::R
   }
   give_up(attempt);
   if (attempt.extending && state_of(attempt) == RecordState::broken) throw taken_away("extended");
-  return std::nullopt;
+  return false;
+}
+
+// The second half: what take() has taken becomes the grant.
+spi::Grant Engine::keep(Context& c, Attempt& attempt) {
+  const std::int64_t fence = table_.finish(attempt);
+  if (fence == 0) throw taken_away("extended");  // broken as a whole: there is nothing to undo
+  if (table_.mapping().lost()) {
+    give_up(attempt);
+    throw lost_table();
+  }
+  if (!attempt.extending) count_handle(&c, 1);
+  return granted(c, attempt.steps.front().space, attempt.record, fence);
 }
 
 // A cycle through a dead process is none, so the dead are looked for before a cycle is reported. Where processes share
@@ -779,8 +810,13 @@ std::size_t Engine::break_locks(const spi::Plan& plan, std::string_view reason) 
     return std::to_string(count) + (count == 1 ? " lock on " : " locks on ") + spi::describe(plan.steps());
   };
   if (breaking.broken > 0) {
-    table_.log().write_log(locks(breaking.broken) + " broken by process " + std::to_string(getpid()) +
-                           (reason.empty() ? "" : ": ") + std::string(reason));
+    Log::Entry entry{locks(breaking.broken) + " broken by process " + std::to_string(getpid()) +
+                         (reason.empty() ? "" : ": ") + std::string(reason),
+                     {}};
+    for (const spi::Step& step : plan.steps()) {
+      if (step.asked) entry.targets.push_back(spi::describe_key(step.space, step.key));
+    }
+    table_.log().write_log(entry);
   }
   if (breaking.no_room > 0) {
     throw Error(ErrorKind::exhausted, locks(breaking.no_room) + " could not be broken: " + std::to_string(most_broken) +
@@ -810,6 +846,16 @@ std::size_t Engine::break_locks(const spi::Plan& plan, std::string_view reason) 
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return breaking.broken;
+}
+
+void Engine::log_deadlock(const Error& error) noexcept {
+  if (table_.mapping().lost()) return;
+  try {
+    Log::Entry entry{error.what(), {}, error.cycle()};
+    for (const Error::Wait& wait : entry.cycle) entry.targets.push_back(wait.waits_for);
+    table_.log().write_log(entry);
+  } catch (...) {  // no memory for the words
+  }
 }
 
 spi::Grant Engine::give(const spi::Grant& grant, spi::OwnerId to) {

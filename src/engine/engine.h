@@ -4,11 +4,11 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hierlock/options.h>
@@ -32,10 +32,11 @@ class Engine {
   std::optional<spi::Grant> acquire(const spi::Request& request);
   spi::Grant at_once(const spi::Chain& chain) noexcept;
   spi::Grant at_once_again(std::string_view path) noexcept;
-  // With `confirm`: when all of the addition is held here, that is asked, and may take its time. False, or an
-  // exception: the grant is as it was.
-  std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request,
-                                   const std::function<bool()>* confirm = nullptr);
+  std::optional<spi::Grant> extend(const spi::Grant& grant, const spi::Request& request);
+  // The same in two halves. After the first half the addition is held, and commit() or the destructor decides whether
+  // it stays. Both must be called by the thread that began. Null: not in time. The plan of the request must outlive it.
+  class Extension;
+  std::unique_ptr<Extension> begin_extend(const spi::Grant& grant, const spi::Request& request);
   void release(const spi::Grant& grant) noexcept;
   spi::Grant give(const spi::Grant& grant, spi::OwnerId to);
   bool held(const spi::Grant& grant) noexcept;
@@ -44,6 +45,7 @@ class Engine {
   // Whether a request waits for a node that the grant holds.
   bool waited_for(const spi::Grant& grant) const noexcept;
   std::size_t break_locks(const spi::Plan& plan, std::string_view reason);
+  void log_deadlock(const Error& error) noexcept;
   int lifeline() noexcept { return table_.mapping().lifeline(); }
   spi::OwnerId make_owner(std::string_view name);
   void drop_owner(spi::OwnerId owner) noexcept;
@@ -93,8 +95,10 @@ class Engine {
   RecordState state_of(const spi::Grant& grant) const noexcept;
   RecordState state_of(const Attempt& attempt) const noexcept;
   void return_to(Index owner, Context* context, Index record) noexcept;
-  std::optional<spi::Grant> run(Context& context, Attempt& attempt, const spi::Request& request,
-                                const std::function<bool()>* confirm = nullptr);
+  Attempt extending(const spi::Grant& grant, const spi::Request& request);
+  std::optional<spi::Grant> run(Context& context, Attempt& attempt, const spi::Request& request);
+  bool take(Attempt& attempt, const spi::Request& request);
+  spi::Grant keep(Context& context, Attempt& attempt);
   Progress advance(Attempt& attempt, const spi::Request& request);
   Progress wait(Attempt& attempt, const spi::Request& request);
   void give_up(Attempt& attempt) noexcept;
@@ -121,6 +125,20 @@ class Engine {
   std::vector<std::unique_ptr<Context>> contexts_;
   std::array<std::uint64_t, 3> past_grants_{};  // of threads that ended
   std::atomic<std::int64_t> past_handles_{0};   // and of those that only release
+};
+
+class Engine::Extension {
+ public:
+  Extension(Engine& engine, Attempt attempt) : engine_(engine), attempt_(std::move(attempt)) {}
+  ~Extension();  // without commit(): the grant is as it was
+  Extension(const Extension&) = delete;
+  Extension& operator=(const Extension&) = delete;
+  spi::Grant commit();  // throws lost if the lock was taken away
+
+ private:
+  Engine& engine_;
+  Attempt attempt_;
+  bool open_ = true;
 };
 
 }  // namespace hierlock::engine

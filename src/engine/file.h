@@ -23,7 +23,7 @@ struct FileOptions {
 // checksum can vouch for it.
 struct Description {
   static constexpr std::uint64_t the_magic = 0x6b636f6c72656968;  // "hierlock" in the order of bytes of this machine
-  static constexpr std::uint32_t the_format = 5;
+  static constexpr std::uint32_t the_format = 6;
   static constexpr std::size_t bytes = 4096;
 
   std::uint64_t magic = the_magic;

@@ -303,14 +303,19 @@ struct Collecting {
   Cell<std::uint64_t> at;  // lane + 1 (32) | the lane's pages of arenas below this are wiped (32); 0: none half done
 };
 
-// What happened to the table, for people. A ring; each entry is written by one process, and torn only if that dies.
+// What happened in the table, as log.h says. Each entry is written by one process, and torn only if that dies.
 struct alignas(line) LogEntry {
-  static constexpr std::size_t words = 30;
-  Cell<std::uint64_t> ticket;  // the number of the entry, written last
+  static constexpr std::size_t words = 125;
+  Cell<std::uint64_t> ticket;  // the number of the entry in its ring, written last
   Cell<std::int64_t> when;     // nanoseconds of the wall clock
-  Cell<std::uint64_t> text[words];
+  Cell<std::uint64_t> size;    // in bytes
+  Cell<std::uint64_t> bytes[words];
 };
-inline constexpr std::size_t log_size = 64;
+struct LogRing {
+  static constexpr std::size_t size = 32;
+  alignas(line) Cell<std::uint64_t> next;
+  LogEntry entries[size];
+};
 
 // A lock that is broken, or about to be, and whose shared holds and slots stay counted until its owner releases it:
 // generation (32) | record (32). The entry is in use as long as the record is that lock. See breaks.cc.
@@ -343,7 +348,6 @@ struct Header {
   Cell<std::int64_t> last_watch;       // coarse_time() at which somebody last looked for the dead
   Cell<ProcessRef> on_duty;            // whose waiting thread looks for the dead regularly; 0: nobody's
   Cell<std::uint32_t> deaths;          // how often that found somebody
-  Cell<std::uint64_t> log_next;
   // Order of latches: that of a Collecting, index_latch, then stripes in ascending order.
   alignas(line) Latch index_latch;  // creating and reusing nodes, growing the index, and the pools of the next line
   alignas(line) Pool nodes;
@@ -358,7 +362,7 @@ struct Header {
   Stripe stripes[stripe_count];
   ProcessSlot processes[process_count];
   Collecting collecting[process_count];
-  LogEntry log[log_size];
+  LogRing events, deadlocks;                      // the latter may be many, and must not push out what is rare
   alignas(line) Cell<std::uint32_t> broken_used;  // entries at and above this were never used; only rises
   Cell<BrokenEntry> broken[most_broken];
   Cell<std::uint64_t> handovers;  // odd while a lock is being handed over; guarded by all stripes together
@@ -368,7 +372,7 @@ struct Header {
 static_assert(offsetof(Header, nodes) == 192 && offsetof(Header, runs) == 256 && offsetof(Header, records) == 320 &&
                   offsetof(Header, lanes) == 384 && offsetof(Header, stripes) == 262'528 &&
                   offsetof(Header, processes) == 266'624 && offsetof(Header, collecting) == 528'768 &&
-                  offsetof(Header, log) == 545'152 && sizeof(Header) == 569'856 && sizeof(Lane) == 128 &&
+                  offsetof(Header, events) == 545'152 && sizeof(Header) == 619'136 && sizeof(Lane) == 128 &&
                   sizeof(ProcessSlot) == 256 && sizeof(Tally) == 16,
               "a field of the table has moved: raise Description::the_format, then correct these numbers");
 

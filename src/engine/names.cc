@@ -29,13 +29,20 @@ std::string Names::node_text(Index node) const {
   return spi::describe_key(space, key);
 }
 
-std::string Names::record_text(Index record) const {
-  std::string text;
+std::vector<std::string> Names::record_targets(Index record) const {
+  std::vector<std::string> targets;
+  std::size_t size = 0;
   any_hold(record_at(record), [&](Index node, Mode, bool asked) {
     if (!asked) return false;
-    text += (text.empty() ? "" : ", ") + node_text(node);
-    return text.size() > 1000;
+    size += targets.emplace_back(node_text(node)).size();
+    return size > 1000;
   });
+  return targets;
+}
+
+std::string Names::record_text(Index record) const {
+  std::string text;
+  for (const std::string& target : record_targets(record)) text += (text.empty() ? "" : ", ") + target;
   return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/parts.h"
 
@@ -13,7 +14,9 @@ class Names : Parts {
   explicit Names(const Parts& parts) : Parts(parts) {}
 
   std::string node_text(Index node) const;
-  std::string record_text(Index record) const;  // the targets it was asked for
+  // The targets it was asked for, as a list and as words; about 1,000 bytes of them at most.
+  std::vector<std::string> record_targets(Index record) const;
+  std::string record_text(Index record) const;
   std::string owner_name(Index owner) const;
   std::string owner_text(Index owner) const;  // the name and, if it is another's, the process
   std::int64_t process_of(Index owner) const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "plan/text.h"
 
@@ -88,7 +89,7 @@ bool Recovery::recover_now(bool thorough, std::int64_t nanoseconds) noexcept {
   for (std::uint32_t slot = 1; slot < used; ++slot) {
     const bool was_live = processes_.slot_live(slot);
     if (!processes_.find_dead(slot, thorough) || !was_live) continue;
-    if (++found <= log_size) log_death(slot);  // the log has no room for more
+    if (++found <= LogRing::size) log_death(slot);  // the log has no room for more
   }
   if (found > 0) nodes_.note_release();
   tell_of_deaths(budget);
@@ -118,18 +119,22 @@ bool Recovery::anything_left() const noexcept {
 void Recovery::log_death(std::uint32_t slot) noexcept {
   try {
     std::string held;
+    std::vector<std::string> targets;
     any_chunk_of(processes_.ref(slot), header_->records, at_.records, [&](Index chunk) {
       for (Index r = chunk * chunk_size; r < (chunk + 1) * chunk_size && held.size() <= most_logged; ++r) {
         if (record_state(record_at(r).word.acquire()) == RecordState::free) continue;
-        const std::string text = names_.record_text(r);
-        if (!text.empty()) held += (held.empty() ? "" : ", ") + text;
+        for (std::string& target : names_.record_targets(r)) {
+          held += (held.empty() ? "" : ", ") + target;
+          targets.push_back(std::move(target));
+        }
       }
       return held.size() > most_logged;
     });
     if (held.empty()) return;
     if (held.size() > most_logged) held = std::string(plan::cut_short(held, most_logged)) + "…";
-    log_.write_log("process " + std::to_string(processes_.slot(slot).pid.acquire()) + " died, releasing " + held +
-                   ": " + processes_.program(slot));
+    log_.write_log({"process " + std::to_string(processes_.slot(slot).pid.acquire()) + " died, releasing " + held +
+                        ": " + processes_.program(slot),
+                    std::move(targets)});
   } catch (...) {  // no memory for the words
   }
 }

@@ -228,6 +228,7 @@ std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, 
     grant = extended != nullptr ? backend.extend(*extended, request) : backend.acquire(request);
   } catch (const Error& error) {
     ended(error.kind());
+    if (error.kind() == ErrorKind::deadlock) backend.log_deadlock(error);
     if (may_fail && (error.kind() == ErrorKind::timeout || error.kind() == ErrorKind::busy)) return std::nullopt;
     throw;
   } catch (...) {

@@ -7,12 +7,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include <hierlock/spi/backend.h>
@@ -70,15 +70,24 @@ class Driver {
   enum class Answer : std::uint8_t {
     granted,
     not_in_time,  // the deadline has passed; with no_wait: a cell is taken. Nothing is locked
-    full,         // no session is free, and others wait for this request in the local queue: let them pass, ask again
+    full,         // let_pass() named this request: it must give its place in the local queue back, and ask again
   };
   struct Granted {
     Answer answer = Answer::not_in_time;
     std::shared_ptr<Hold> hold;
     std::int64_t fence = 0;
   };
-  // Grants all of the plan or nothing. `waited_for()` tells whether other requests of this process wait for this one.
-  virtual Granted grant(const Ask& ask, const std::function<bool()>& waited_for) = 0;
+  // Grants all of the plan or nothing.
+  virtual Granted grant(const Ask& ask) = 0;
+
+  // A request may stand in line for a session before the store is asked. Owners that hold sessions may wait for it in
+  // the local queue meanwhile. The Gate finds these requests, and names them by their place in the local queue.
+  struct InLine {
+    std::uint64_t place;  // Ask::place
+    Clock::time_point since;
+  };
+  virtual std::vector<InLine> in_line() const { return {}; }
+  virtual void let_pass(const std::unordered_set<std::uint64_t>&) {}
 
   struct Extended {
     bool granted = false;
@@ -93,6 +102,8 @@ class Driver {
   // Gives everything back, by then at the latest: what cannot be done in time is left to the background. Returns
   // whether the store has confirmed it.
   virtual bool give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept = 0;
+  // The store has taken it away: its holder is told.
+  virtual void lose(Hold& hold) { hold.declare_lost(); }
   // Another owner of this Locker has it now.
   virtual void give(Hold& hold, std::uint64_t to) = 0;
 

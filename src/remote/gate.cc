@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -55,12 +56,12 @@ void add_node(std::vector<Node>& nodes, Node node) {
 
 class ForSession final : public spi::Waiting {
  public:
-  explicit ForSession(std::string owner) : owner_(std::move(owner)) {}
-  std::string owner() const override { return owner_; }
+  explicit ForSession(const WaitHost& host) : host_(host) {}
+  std::string owner() const override { return host_.owner_name(); }
   std::string blocked_by() const override { return "those who hold locks: all connections are in use"; }
 
  private:
-  const std::string owner_;
+  const WaitHost& host_;
 };
 
 // A wait in the local queue. That queue knows who waits for whom in it, the store who waits there; a cycle may run
@@ -153,12 +154,12 @@ class Gate final : public spi::Backend {
     return {grants_[0].load(), grants_[1].load(), grants_[2].load()};
   }
   bool idle() const noexcept override { return locks_.empty(); }
+  void log_deadlock(const Error& error) noexcept override { queue_->log_deadlock(error); }
   Snapshot snapshot() const override;
   void close() noexcept override { leave(Clock::now() + longest_close); }
 
  private:
   class AtStore;
-  class SessionWait;
 
   // What needs the threads and the sessions: the Locker, each grant, and each call. The last to leave ends them. Nobody
   // comes after it: only the Locker and those who hold something let others in.
@@ -193,8 +194,8 @@ class Gate final : public spi::Backend {
     return [this](auto space, auto level, auto key, auto mode) { return driver_->cell_of(space, level, key, mode); };
   }
   template <class Ask>
-  std::optional<spi::Grant> queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request,
-                                      Teller& teller, Ask ask, const bool* at_store = nullptr);
+  auto queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request, Teller& teller, Ask ask)
+      -> decltype(ask(request));
   void refuse_own_cell(std::uint64_t owner, const Held* extended, const spi::Plan& plan) const;
   spi::Grant keep(Driver::Granted granted, std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan);
   void keep_leftover(Held& held, const spi::Plan& plan, Driver::Extended::Leftover leftover) noexcept;
@@ -212,8 +213,8 @@ class Gate final : public spi::Backend {
 // What a request does while it waits at the store.
 class Gate::AtStore final : public WaitHost {
  public:
-  AtStore(Gate& gate, const spi::Request& request, std::uint64_t owner, const spi::Grant& local)
-      : gate_(gate), request_(request), owner_(owner), local_(local) {}
+  AtStore(Gate& gate, const spi::Request& request, std::uint64_t owner, const spi::Grant& local, Teller& teller)
+      : gate_(gate), request_(request), owner_(owner), local_(local), teller_(teller) {}
 
   Pending* begins_to_wait(std::uint64_t session, int wake) override {
     auto pending = std::make_shared<Pending>(wake);
@@ -235,40 +236,7 @@ class Gate::AtStore final : public WaitHost {
     const Clock::time_point end = Clock::now() + longest_question;
     return gate_.board_.in_the_way_of(session, std::min(end, request_.deadline.value_or(end)));
   }
-
- private:
-  Gate& gate_;
-  const spi::Request& request_;
-  const std::uint64_t owner_;
-  const spi::Grant local_;
-};
-
-// What a request does while it stands in line for a session: it is shown, and the user is told.
-class Gate::SessionWait {
- public:
-  SessionWait(Gate& gate, const spi::Request& request, std::uint64_t owner, const spi::Grant& local, Teller& teller)
-      : gate_(gate), request_(request), owner_(owner), local_(local), teller_(teller) {}
-  ~SessionWait() {
-    if (pending_ != nullptr) gate_.locks_.remove(pending_.get());
-  }
-  SessionWait(const SessionWait&) = delete;
-  SessionWait& operator=(const SessionWait&) = delete;
-
-  // Called now and then. True: others wait for this request in the local queue, so it must let them pass.
-  bool operator()() {
-    if (teller_.anybody()) teller_.waits(ForSession(gate_.queue_->owner_name(request_.owner)));
-    if (looks_++ == 1) {  // most requests get a session before that
-      pending_ = std::make_shared<Pending>(std::stop_source(std::nostopstate));
-      pending_->local = local_;
-      pending_->owner = owner_;
-      pending_->session = in_queue | without_session;
-      pending_->owner_name = gate_.queue_->owner_name(request_.owner);
-      pending_->nodes = nodes_of(request_.plan, gate_.cell_of());
-      pending_->for_session = true;
-      gate_.locks_.add(pending_);
-    }
-    return gate_.queue_->waited_for(local_);
-  }
+  Clock::time_point waits_for_session() override { return Clock::now() + teller_.waits(ForSession(*this)); }
 
  private:
   Gate& gate_;
@@ -276,8 +244,6 @@ class Gate::SessionWait {
   const std::uint64_t owner_;
   const spi::Grant local_;
   Teller& teller_;
-  int looks_ = 0;
-  std::shared_ptr<Pending> pending_;
 };
 
 // --- acquire ---------------------------------------------------------------------------------------------
@@ -291,16 +257,15 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
   Use use(*this);
   driver_->start();  // before there is anything to give back
   board_.start();
-  for (;;) {
+  for (std::uint64_t ticket = 0;;) {
     const std::optional<spi::Grant> local =
-        queue_for(owner, nullptr, asked, teller, [&](const spi::Request& r, QueueWait*) { return queue_->acquire(r); });
+        queue_for(owner, nullptr, asked, teller, [&](const spi::Request& r) { return queue_->acquire(r); });
     if (!local) return std::nullopt;
     Driver::Granted granted;
     try {
       if (locks_.any_of(owner)) refuse_own_cell(owner, nullptr, request.plan);
-      AtStore host(*this, asked, owner, *local);
-      SessionWait line(*this, asked, owner, *local, teller);
-      granted = driver_->grant({request.plan, asked, owner, teller, host}, std::ref(line));
+      AtStore host(*this, asked, owner, *local, teller);
+      granted = driver_->grant({request.plan, asked, owner, teller, host, local->id, &ticket});
       if (granted.answer == Driver::Answer::granted) {
         const spi::Grant grant = keep(std::move(granted), owner, *local, request.plan);
         count(request.plan);
@@ -317,16 +282,15 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
   }
 }
 
-// In the local queue: at once if that can be, and otherwise as the request says, and published. `at_store` becomes true
-// when the queue has granted it and the store is asked.
+// In the local queue: at once if that can be, and otherwise as the request says, and published.
 template <class Ask>
-std::optional<spi::Grant> Gate::queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request,
-                                          Teller& teller, Ask ask, const bool* at_store) {
+auto Gate::queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request, Teller& teller, Ask ask)
+    -> decltype(ask(request)) {
   spi::Request at_once = request;
   at_once.no_wait = true;
-  std::optional<spi::Grant> local;
+  decltype(ask(request)) local{};
   try {
-    local = ask(at_once, nullptr);
+    local = ask(at_once);
   } catch (const Error& error) {
     // The owner may have lost what it holds there, and not have noticed.
     if (error.kind() != ErrorKind::deadlock || extended != nullptr || !locks_.lost_one(owner)) throw;
@@ -335,7 +299,7 @@ std::optional<spi::Grant> Gate::queue_for(std::uint64_t owner, const Held* exten
         std::string(error.what()) + ". (This owner has a lock that was lost: release() it before it asks again)", 0,
         error.cycle());
   }
-  if (local || request.no_wait || (at_store != nullptr && *at_store)) return local;
+  if (local || request.no_wait) return local;
   QueueWait wait(locks_, board_, teller, request, [&](std::stop_source stop) -> std::shared_ptr<Pending> {
     if (extended == nullptr && !locks_.any_of(owner)) return nullptr;  // nobody waits for it
     auto pending = std::make_shared<Pending>(std::move(stop));
@@ -351,10 +315,10 @@ std::optional<spi::Grant> Gate::queue_for(std::uint64_t owner, const Held* exten
     return pending;
   });
   try {
-    return ask(wait.request(), &wait);
+    return ask(wait.request());
   } catch (const Error& error) {
     wait.over();
-    if (error.kind() != ErrorKind::cancelled || wait.victim() == nullptr || (at_store != nullptr && *at_store)) throw;
+    if (error.kind() != ErrorKind::cancelled || wait.victim() == nullptr) throw;
     throw deadlock_error(*wait.victim(), extended != nullptr);
   }
 }
@@ -400,24 +364,18 @@ std::optional<spi::Grant> Gate::extend(const spi::Grant& grant, const spi::Reque
   asked.observer = &teller;
   bool at_store = false;
   Driver::Extended extended;
-  std::optional<spi::Grant> local;
+  std::unique_ptr<embedded::Queue::Extension> addition;
   try {
-    // The local queue adds it only if the store does: a failure there leaves the queue as it was.
-    local = queue_for(
-        held->owner, held.get(), asked, teller,
-        [&](const spi::Request& r, QueueWait* wait) {
-          return queue_->extend_if(held->local, r, [&] {
-            at_store = true;
-            if (wait != nullptr) wait->over();
-            refuse_own_cell(held->owner, held.get(), request.plan);
-            AtStore host(*this, asked, held->owner, held->local);
-            driver_->extend(*held->hold, {request.plan, asked, held->owner, teller, host}, extended);
-            return extended.granted;
-          });
-        },
-        &at_store);
+    addition = queue_for(held->owner, held.get(), asked, teller,
+                         [&](const spi::Request& r) { return queue_->begin_extend(held->local, r); });
+    if (addition == nullptr) return std::nullopt;
+    at_store = true;
+    refuse_own_cell(held->owner, held.get(), request.plan);
+    AtStore host(*this, asked, held->owner, held->local, teller);
+    driver_->extend(*held->hold, {request.plan, asked, held->owner, teller, host}, extended);
   } catch (const Error& error) {
-    if (extended.lost) held->hold->declare_lost();
+    addition.reset();
+    if (extended.lost) driver_->lose(*held->hold);
     keep_leftover(*held, request.plan, extended.leftover);
     const bool released = error.kind() == ErrorKind::deadlock || error.kind() == ErrorKind::lost;
     if (extended.lost && !released) throw lost_with_session(error.what());
@@ -430,19 +388,20 @@ std::optional<spi::Grant> Gate::extend(const spi::Grant& grant, const spi::Reque
                 error.cycle());
   }
   if (extended.lost) {
-    held->hold->declare_lost();
-    if (!local) throw lost_with_session("the time was up, and its wait could not be ended otherwise");
+    driver_->lose(*held->hold);
+    if (!extended.granted) throw lost_with_session("the time was up, and its wait could not be ended otherwise");
   }
-  if (!local) {
+  if (!extended.granted) {
     keep_leftover(*held, request.plan, extended.leftover);
     return std::nullopt;
   }
+  const spi::Grant local = addition->commit();
   count(request.plan);
   {
     std::vector<Node> nodes = nodes_of(request.plan, cell_of());
     const CellOf cells = cell_of();
     const std::lock_guard guard(locks_.mutex);
-    held->local = *local;
+    held->local = local;
     held->fence = extended.fence;
     std::vector<Node>& known = held->nodes.read(cells);
     for (Node& node : nodes) {
@@ -507,6 +466,30 @@ void Gate::release(const spi::Grant& grant) noexcept {
 
 // --- snapshot --------------------------------------------------------------------------------------------
 
+// Requests that wait for a session. Nobody is in their way but the locks that have one. `queued`: what requests have in
+// the local queue and do not hold at the store.
+void add_requests_in_line(const std::vector<Driver::InLine>& in_line, const std::vector<Snapshot::Holder>& queued,
+                          Snapshot& result) {
+  if (in_line.empty()) return;
+  std::unordered_map<std::uint64_t, Snapshot::Waiter> waiters;  // by place in the local queue
+  for (const Driver::InLine& one : in_line) waiters[one.place].age = Clock::now() - one.since;
+  for (const Snapshot::Holder& holder : queued) {
+    const auto found = waiters.find(holder.lock);
+    if (found == waiters.end() || !holder.asked) continue;
+    Snapshot::Waiter& waiter = found->second;
+    waiter.who = holder.who;
+    waiter.wanted += (waiter.wanted.empty() ? "" : ", ") + holder.target;
+    waiter.target = holder.target;
+    waiter.mode = holder.mode;
+  }
+  for (const Driver::InLine& one : in_line) {
+    auto waiter = waiters.extract(one.place);
+    if (!waiter.empty() && !waiter.mapped().wanted.empty()) result.waiters.push_back(std::move(waiter.mapped()));
+  }
+  result.notes.push_back(std::to_string(in_line.size()) + (in_line.size() == 1 ? " request waits" : " requests wait") +
+                         " for a connection, not for a lock: all are in use. Open with a larger connections=");
+}
+
 Snapshot Gate::snapshot() const {
   const Use use(*this);
   // First the notices, then the store's view: a lock that has ended in between is then not confirmed, and one that has
@@ -531,10 +514,15 @@ Snapshot Gate::snapshot() const {
   std::map<std::uint64_t, Snapshot::Party> parties;
   for (Snapshot::Waiter& waiter : result.waiters) waiter.who.host = board_.host();
   const bool intentions = capabilities().shared_inner;
+  std::vector<Snapshot::Holder> not_at_store;
   std::erase_if(result.holders, [&](Snapshot::Holder& holder) {
     owners.emplace(holder.lock, holder.who.owner);
     const auto found = held.find(holder.lock);
-    if (found == held.end()) return true;  // in the local queue only: it waits at the store, or was just released
+    if (found == held.end()) {  // in the local queue only: it waits for a session or at the store, or was just released
+      holder.who.host = board_.host();
+      not_at_store.push_back(std::move(holder));
+      return true;
+    }
     holder.fence = found->second.fence;
     holder.who.host = board_.host();
     holder.who.session = found->second.session;
@@ -555,27 +543,7 @@ Snapshot Gate::snapshot() const {
     }
   }
 
-  // Requests that wait for a session. Nobody is in their way but the locks that have one.
-  std::size_t for_session = 0;
-  for (const auto& pending : locks_.all_pending()) {
-    if (!pending->for_session) continue;
-    ++for_session;
-    Snapshot::Waiter waiter{.who = {.owner = pending->owner, .owner_name = pending->owner_name, .process = getpid()}};
-    waiter.who.host = board_.host();
-    if (const auto known = owners.find(pending->local.id); known != owners.end()) waiter.who.owner = known->second;
-    for (const Node& node : pending->nodes) {
-      if (!node.asked) continue;
-      waiter.wanted += (waiter.wanted.empty() ? "" : ", ") + node.text;
-      waiter.target = node.text;
-      waiter.mode = node.cell.mode;
-    }
-    waiter.age = Clock::now() - pending->since;
-    result.waiters.push_back(std::move(waiter));
-  }
-  if (for_session > 0) {
-    result.notes.push_back(std::to_string(for_session) + (for_session == 1 ? " request waits" : " requests wait") +
-                           " for a connection, not for a lock: all are in use. Open with a larger connections=");
-  }
+  add_requests_in_line(driver_->in_line(), not_at_store, result);
 
   Sources sources;
   sources.own = board_.own(false);

@@ -250,6 +250,87 @@ TEST(Sessions, a_request_in_line_lets_those_pass_who_wait_for_it_and_have_the_se
   in_line.join();
 }
 
+TEST(Sessions, those_who_want_one_target_keep_their_order_while_there_are_none) {  // B8
+  ScriptedServer server;
+  const auto gate = open_scripted(server, 1);
+  const spi::Grant first = *acquire(*gate, {"other"});
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::vector<int> order;
+  constexpr int many = 6;
+  for (int i = 0; i < many; ++i) {
+    threads.emplace_back([&, i] {
+      const auto grant = acquire(*gate, {"hot"}, patience);
+      ASSERT_TRUE(grant.has_value());
+      {
+        const std::lock_guard guard(mutex);
+        order.push_back(i);
+      }
+      gate->release(*grant);
+    });
+    ASSERT_TRUE(eventually([&] { return static_cast<int>(gate->snapshot().waiters.size()) == i + 1; }));
+  }
+  // Time in which the first of them must keep its place, although five others wait for it.
+  const Clock::time_point begin = Clock::now();
+  EXPECT_TRUE(eventually([&] { return Clock::now() - begin > 700ms; }));
+  gate->release(first);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(Sessions, a_request_that_let_others_pass_keeps_its_place_in_line) {  // B8
+  ScriptedServer server;
+  const auto gate = open_scripted(server, 1);
+  const spi::OwnerId a = gate->make_owner("a");
+  const spi::Grant held = *acquire(*gate, {"u1"}, std::nullopt, a);
+  std::mutex mutex;
+  std::vector<std::string> order;
+  std::vector<std::thread> threads;
+  for (const char* path : {"u2", "u3", "u4"}) {
+    threads.emplace_back([&, path] {
+      const auto grant = acquire(*gate, {path}, patience);
+      ASSERT_TRUE(grant.has_value());
+      {
+        const std::lock_guard guard(mutex);
+        order.push_back(path);
+      }
+      gate->release(*grant);
+    });
+    ASSERT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == threads.size(); }));
+  }
+  const auto more = extend(*gate, held, {"u2"}, patience);  // u2's request is the first in line, and lets it pass
+  EXPECT_TRUE(more.has_value());
+  // It comes to wait in the local queue. When the extended lock ends, it is in line again, before those that came later.
+  EXPECT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == 3; }));
+  std::thread later([&] {
+    const auto grant = acquire(*gate, {"u5"}, patience);
+    ASSERT_TRUE(grant.has_value());
+    const std::lock_guard guard(mutex);
+    order.push_back("u5");
+    gate->release(*grant);
+  });
+  EXPECT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == 4; }));
+  gate->release(more ? *more : held);
+  for (std::thread& thread : threads) thread.join();
+  later.join();
+  EXPECT_EQ(order.back(), "u5") << order[0] << " " << order[1] << " " << order[2] << " " << order[3];
+}
+
+TEST(Sessions, a_lock_released_during_an_extend_gives_its_session_back) {  // B6, B12
+  ScriptedServer server;
+  const auto other = open_scripted(server), gate = open_scripted(server, 1);
+  const spi::Grant taken = *acquire(*other, {"u2"});
+  const spi::Grant held = *acquire(*gate, {"u1"});
+  std::thread extends([&] { error_of([&] { (void)extend(*gate, held, {"u2"}, patience); }); });
+  ASSERT_TRUE(eventually([&] { return server.waiting() == 1; }));
+  const Clock::time_point begin = Clock::now();
+  gate->release(held);
+  EXPECT_LT(Clock::now() - begin, 1s);
+  other->release(taken);
+  extends.join();
+  EXPECT_TRUE(acquire(*gate, {"u3"}, patience).has_value()) << "the only session is free, or another was made";
+}
+
 TEST(Sessions, a_cancelled_wait_for_one_ends_at_once) {  // H2
   ScriptedServer server;
   const auto gate = open_scripted(server, 1);

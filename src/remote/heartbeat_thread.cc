@@ -68,6 +68,33 @@ void HeartbeatThread::remove(SessionHold& hold) noexcept {
   removed.splice(removed.end(), holds_, hold.place_);
 }
 
+void HeartbeatThread::close_later(SessionHold& hold) noexcept {
+  {
+    const std::lock_guard guard(mutex_);
+    closing_.splice(closing_.end(), holds_, hold.place_);
+  }
+  wake();
+}
+
+void HeartbeatThread::close_released() {
+  std::list<std::shared_ptr<SessionHold>> closing;
+  {
+    const std::lock_guard guard(mutex_);
+    closing.swap(closing_);
+  }
+  closing.remove_if([this](const std::shared_ptr<SessionHold>& hold) {
+    const std::unique_lock talking(hold->talking, std::try_to_lock);
+    if (!talking) return false;
+    if (hold->held != nullptr) {
+      hold->held->give_up();
+      pool_.put_back({.session = std::move(hold->held)}, hold->owner.load());
+    }
+    return true;
+  });
+  const std::lock_guard guard(mutex_);
+  closing_.splice(closing_.end(), closing);
+}
+
 HeartbeatThread::Holds HeartbeatThread::all() const {
   const std::lock_guard guard(mutex_);
   return {holds_.begin(), holds_.end()};
@@ -98,6 +125,7 @@ void HeartbeatThread::run(const std::stop_token& end) {
       listen(holds);
       if (end.stop_requested()) break;
       tend_idle();
+      close_released();
       Holds untold;
       {
         const std::lock_guard guard(mutex_);

@@ -74,8 +74,12 @@ class HeartbeatThread {
 
   void add(const std::shared_ptr<SessionHold>& hold);
   void remove(SessionHold& hold) noexcept;
+  // Its holder has released it while another thread talks on its session: it is closed when that thread is done.
+  void close_later(SessionHold& hold) noexcept;
   // Declares every lock lost that is on this server.
   void lose_all_on(const std::string& server);
+  // Declares one lock lost. If no thread can be made to tell its holder, that is tried again.
+  void lose(SessionHold& hold);
 
  private:
   using Holds = std::vector<std::shared_ptr<SessionHold>>;
@@ -84,14 +88,14 @@ class HeartbeatThread {
   void listen(const Holds& holds);
   void look_at(SessionHold& hold, bool readable, bool hung_up);
   void tend_idle();
-  void lose(SessionHold& hold);
+  void close_released();
 
   SessionPool& pool_;
   const std::chrono::nanoseconds ask_after_;
   const int wake_;
 
   mutable std::mutex mutex_;  // guards what follows
-  std::list<std::shared_ptr<SessionHold>> holds_;
+  std::list<std::shared_ptr<SessionHold>> holds_, closing_;
 
   Holds untold_;  // lost, and no thread could be made to tell their holders
 

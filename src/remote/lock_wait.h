@@ -50,7 +50,6 @@ struct Pending {
   std::string owner_name;
   std::uint64_t queue_owner = 0;  // while it waits in the local queue: its owner's number there
   std::vector<Node> nodes;
-  bool for_session = false;  // it waits for a session; it is shown, and not published: its owner holds nothing
   const Clock::time_point since = Clock::now();
 
   // A request at the store is woken by a descriptor, one in the local queue by a stop. The descriptor is a copy: the
@@ -90,7 +89,7 @@ class Interrupter {
   virtual bool interrupt(Deadline& limit) = 0;
 };
 
-// What the Gate does for a request that waits at the store.
+// What the Gate does for a request that waits at the store, or for a session.
 class WaitHost {
  public:
   virtual ~WaitHost() = default;
@@ -101,6 +100,8 @@ class WaitHost {
   // For people: the owner, and who is in its way. The latter may ask the store.
   virtual std::string owner_name() const = 0;
   virtual std::string blocked_by(std::uint64_t session) const = 0;
+  // It stands in line for a session: the user is told when that is due. Returns when to call it again.
+  virtual Clock::time_point waits_for_session() = 0;
 };
 
 // What a driver is asked for: these cells, for this owner, in this time.
@@ -110,6 +111,8 @@ struct Ask {
   std::uint64_t owner = 0;      // one number for each owner of this Locker
   Teller& teller;
   WaitHost& host;
+  std::uint64_t place = 0;          // its place in the local queue
+  std::uint64_t* ticket = nullptr;  // its number in a line of the driver; it keeps it when it asks again
 };
 
 class LockWait final : public WaitLimit {

@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <ctime>
 #include <set>
 #include <system_error>
+#include <unordered_set>
 #include <utility>
 
-#include "remote/components.h"
+#include "remote/queue_graph.h"
 
 namespace hierlock::remote {
 
@@ -105,6 +105,7 @@ void NoticeBoard::run(const std::stop_token& end) {
     try {
       rest();
       if (end.stop_requested()) break;
+      let_pass();
       if (Clock::now() < again) continue;
       failed_ = false;
       publish(Clock::now() + longest_publish);
@@ -131,96 +132,55 @@ void NoticeBoard::run(const std::stop_token& end) {
   ended_.notify_all();
 }
 
+// An owner that holds a lock may wait in the local queue for a request that stands in line for a session. Its own
+// session may be the one that the line waits for. So such requests let others pass.
+void NoticeBoard::let_pass() {
+  const std::vector<Driver::InLine> in_line = driver_.in_line();
+  if (in_line.empty()) return;
+  std::vector<std::uint64_t> from;
+  for (const auto& pending : locks_.all_pending()) {
+    if (queued(*pending) && Clock::now() - pending->since >= look_interval) from.push_back(pending->queue_owner);
+  }
+  if (from.empty()) return;
+  std::unordered_map<std::uint64_t, std::uint64_t> owners;  // by lock of the local queue
+  for (const Snapshot::Holder& holder : queue_.holders().holders) owners.emplace(holder.lock, holder.who.owner);
+  std::vector<std::uint64_t> to;
+  for (const Driver::InLine& one : in_line) {
+    const auto owner = owners.find(one.place);
+    to.push_back(owner == owners.end() ? 0 : owner->second);
+  }
+  const std::vector<bool> waited_for = QueueGraph(queue_.waits()).waited_for(from, to);
+  std::unordered_set<std::uint64_t> places;
+  for (std::size_t i = 0; i < in_line.size(); ++i) {
+    if (waited_for[i]) places.insert(in_line[i].place);
+  }
+  if (!places.empty()) driver_.let_pass(places);
+}
+
 // --- what this Locker has --------------------------------------------------------------------------------
 
 // By wait in the local queue: the sessions of the requests at the store that it stands behind, directly or through
-// others. `owners`: by lock of the local queue, its owner's number there. One pass over the queue: a waiter leads to
-// the holders of its node and to the waiters before it, each of which leads to the next (a chain, so that there is one
-// edge each).
+// others. `owners`: by lock of the local queue, its owner's number there.
 std::vector<std::vector<std::uint64_t>> NoticeBoard::behind(
     const std::vector<std::shared_ptr<Pending>>& waits, const std::vector<std::shared_ptr<Pending>>& at_store,
     const std::map<std::uint64_t, std::uint64_t>& owners) const {
-  const embedded::Queue::Waits queue = queue_.waits();
-  std::vector<std::vector<Vertex>> edges;
-  std::unordered_map<std::uint64_t, Vertex> vertices;  // by owner
-  const auto new_vertex = [&] {
-    edges.emplace_back();
-    return static_cast<Vertex>(edges.size() - 1);
-  };
-  const auto vertex_of = [&](std::uint64_t owner) {
-    const auto [found, is_new] = vertices.try_emplace(owner);
-    if (is_new) found->second = new_vertex();
-    return found->second;
-  };
-  std::unordered_map<std::uint32_t, std::vector<const embedded::Queue::Waits::Hold*>> holders;
-  for (const auto& hold : queue.holds) holders[hold.node].push_back(&hold);
-  for (std::size_t i = 0; i < queue.waits.size();) {
-    const std::uint32_t node = queue.waits[i].node;
-    std::array<Vertex, all_modes.size()> chain{};  // by mode: what a waiter in it stands behind
-    for (const Mode mode : all_modes) {
-      const Vertex first = new_vertex();
-      chain[static_cast<std::size_t>(mode)] = first;
-      for (const auto* hold : holders[node]) {
-        if (compatible(hold->mode, mode)) continue;
-        const Vertex holder = vertex_of(hold->owner);  // may move the edges
-        edges[first].push_back(holder);
-      }
-    }
-    for (; i < queue.waits.size() && queue.waits[i].node == node; ++i) {
-      const auto& wait = queue.waits[i];
-      const Vertex waiter = vertex_of(wait.owner);
-      edges[waiter].push_back(chain[static_cast<std::size_t>(wait.mode)]);
-      for (const Mode mode : all_modes) {
-        if (compatible(wait.mode, mode)) continue;
-        Vertex& before = chain[static_cast<std::size_t>(mode)];
-        const Vertex next = new_vertex();
-        edges[next] = {before, waiter};
-        before = next;
-      }
-    }
+  std::vector<std::uint64_t> from, to;
+  for (const auto& wait : waits) from.push_back(wait->queue_owner);
+  for (const auto& pending : at_store) {
+    const auto found = owners.find(pending->local.id);
+    to.push_back(found == owners.end() ? 0 : found->second);
   }
-  const std::vector<Vertex> component = components(edges);
-
-  // What each component reaches, as bits: those with lower numbers first.
-  const std::size_t words = at_store.size() / 64 + 1;
-  const Vertex count = component.empty() ? 0 : *std::max_element(component.begin(), component.end()) + 1;
-  std::vector<std::uint64_t> reached(words * count);
-  std::vector<std::vector<Vertex>> members(count);
-  for (Vertex v = 0; v < component.size(); ++v) members[component[v]].push_back(v);
-  const auto owner_at_store = [&](const Pending& pending) {
-    const auto found = owners.find(pending.local.id);
-    return found == owners.end() ? 0 : found->second;
-  };
-  for (std::size_t i = 0; i < at_store.size(); ++i) {
-    const auto found = vertices.find(owner_at_store(*at_store[i]));
-    if (found != vertices.end()) reached[component[found->second] * words + i / 64] |= std::uint64_t{1} << i % 64;
-  }
-  for (Vertex c = 0; c < count; ++c) {
-    for (const Vertex v : members[c]) {
-      for (const Vertex next : edges[v]) {
-        for (std::size_t w = 0; w < words && component[next] != c; ++w) {
-          reached[c * words + w] |= reached[component[next] * words + w];
-        }
-      }
-    }
-  }
-
-  std::vector<std::vector<std::uint64_t>> result(waits.size());
-  for (std::size_t i = 0; i < waits.size(); ++i) {
-    const auto found = vertices.find(waits[i]->queue_owner);
-    if (found == vertices.end()) continue;
-    for (std::size_t k = 0; k < at_store.size(); ++k) {
-      const bool reaches = (reached[component[found->second] * words + k / 64] >> k % 64 & 1) != 0;
-      if (reaches && owner_at_store(*at_store[k]) != waits[i]->queue_owner) result[i].push_back(at_store[k]->session);
-    }
-    std::sort(result[i].begin(), result[i].end());
+  std::vector<std::vector<std::uint64_t>> result;
+  for (const std::vector<std::size_t>& reached : QueueGraph(queue_.waits()).reached(from, to)) {
+    std::vector<std::uint64_t>& sessions = result.emplace_back();
+    for (const std::size_t i : reached) sessions.push_back(at_store[i]->session);
+    std::sort(sessions.begin(), sessions.end());
   }
   return result;
 }
 
 std::vector<Notice> NoticeBoard::own(bool with_queue) const {
   std::vector<std::shared_ptr<Pending>> at_store = locks_.all_pending(), in_the_queue;
-  std::erase_if(at_store, [](const auto& p) { return p->for_session; });
   const auto first_queued = std::partition(at_store.begin(), at_store.end(), [](const auto& p) { return !queued(*p); });
   in_the_queue.assign(first_queued, at_store.end());
   at_store.erase(first_queued, at_store.end());

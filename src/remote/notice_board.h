@@ -61,6 +61,7 @@ class NoticeBoard {
  private:
   void run(const std::stop_token& end);
   void rest();
+  void let_pass();
   void publish(Clock::time_point end);
   void say_alive(const std::vector<std::uint64_t>& ids, Deadline& limit);
   void remove_old();

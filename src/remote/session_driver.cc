@@ -138,11 +138,19 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
   throw store_->failure(reply, "lock " + spi::describe(of.plan.steps()));
 }
 
-Driver::Granted SessionDriver::grant(const Ask& of, const std::function<bool()>& waited_for) {
+std::vector<Driver::InLine> SessionDriver::in_line() const {
+  std::vector<InLine> result;
+  for (const SessionPool::Standing& one : pool_.in_line()) result.push_back({one.in_queue, one.since});
+  return result;
+}
+
+Driver::Granted SessionDriver::grant(const Ask& of) {
   const std::vector<Cell> wanted = store_->cells(of.plan);
+  const SessionPool::Asking asking{of.owner, of.request, of.place, of.ticket,
+                                   [&] { return of.host.waits_for_session(); }};
   SessionPool::Place place = SessionPool::Place::any;
   for (int made = 0;;) {
-    SessionPool::Taken taken = pool_.take(of.owner, of.request, place, waited_for);
+    SessionPool::Taken taken = pool_.take(asking, place);
     if (taken.session == nullptr) return {.answer = taken.full ? Answer::full : Answer::not_in_time};
     Session& session = *taken.session;
     const bool no_wait = !taken.may_wait;
@@ -227,17 +235,6 @@ void SessionDriver::extend(Hold& hold, const Ask& of, Extended& result) {
 bool SessionDriver::extend_on(SessionHold& hold, const Ask& of, Extended& result) {
   const std::vector<Cell> wanted = store_->cells(of.plan);
   std::unique_lock talking(hold.talking, std::defer_lock);
-  // A release that found the session busy has left it to us.
-  struct Abandoned {
-    SessionDriver& driver;
-    SessionHold& hold;
-    const std::unique_lock<TimedMutex>& talking;
-    ~Abandoned() {
-      if (!talking.owns_lock() || !hold.released.load() || hold.held == nullptr) return;
-      hold.held->give_up();
-      driver.pool_.put_back({.session = std::move(hold.held)}, hold.owner.load());
-    }
-  } const abandoned{*this, hold, talking};
   if (!wait_to_talk(hold, of, talking)) return false;
   // Whatever becomes of it, a statement that failed has not reached its last cell.
   result.leftover = Extended::Leftover::all_but_the_last;
@@ -258,8 +255,7 @@ bool SessionDriver::extend_on(SessionHold& hold, const Ask& of, Extended& result
       result.leftover = Extended::Leftover::all;
       if (!store_->makes_missing() || made >= most_made) throw store_->missing(wanted, reply);
       // Not on the session that holds locks.
-      SessionPool::Taken other =
-          pool_.take(hold.owner.load(), of.request, SessionPool::Place::any, [] { return false; });
+      SessionPool::Taken other = pool_.take({hold.owner.load(), of.request}, SessionPool::Place::any);
       if (other.session == nullptr) break;
       bool there = false;
       try {
@@ -285,11 +281,13 @@ bool SessionDriver::extend_on(SessionHold& hold, const Ask& of, Extended& result
 bool SessionDriver::give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept {
   auto& mine = static_cast<SessionHold&>(*hold);
   mine.released = true;
-  heartbeats_.remove(mine);
   std::unique_lock talking(mine.talking, std::defer_lock);
-  if (!talking.try_lock_until(by)) {
-    return false;  // another thread extends it, and closes the session when it is done
+  if (!talking.try_lock_until(by)) {  // another thread extends it
+    pool_.give(mine.owner.exchange(SessionPool::nobody), SessionPool::nobody);
+    heartbeats_.close_later(mine);
+    return false;
   }
+  heartbeats_.remove(mine);
   SessionPool::Taken taken{.session = std::move(mine.held)};
   talking.unlock();
   if (taken.session == nullptr) return false;

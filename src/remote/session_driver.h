@@ -27,9 +27,12 @@ class SessionDriver final : public Driver, private SessionServices {
   Cell cell_of(Space space, std::uint8_t level, std::string_view key, Mode mode) const override {
     return store_->cell_of(space, level, key, mode);
   }
-  Granted grant(const Ask& ask, const std::function<bool()>& waited_for) override;
+  Granted grant(const Ask& ask) override;
+  std::vector<InLine> in_line() const override;
+  void let_pass(const std::unordered_set<std::uint64_t>& places) override { pool_.let_pass(places); }
   void extend(Hold& hold, const Ask& ask, Extended& result) override;
   bool give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept override;
+  void lose(Hold& hold) override { heartbeats_.lose(static_cast<SessionHold&>(hold)); }
   void give(Hold& hold, std::uint64_t to) override;
   NoticeStore& notices() override { return store_->notices(); }
   std::optional<View> waits(Deadline& limit) override { return store_->waits(limit); }

@@ -11,8 +11,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr seconds longest_connect{5};
-// How long a request stands in line before it looks whether others wait for it, and how long at most between two looks.
-constexpr milliseconds first_look{100}, longest_look{2000};
 
 // Looking whether the store has closed a session costs a system call. A request that gets a closed one finds out from
 // the answer, and asks on another.
@@ -50,8 +48,8 @@ bool SessionPool::available_to(Place place) const {
   return available() && (place == Place::any || waiting_ < most_waiting_);
 }
 
-SessionPool::Taken SessionPool::take(std::uint64_t owner, const spi::Request& request, Place place,
-                                     const std::function<bool()>& waited_for) {
+SessionPool::Taken SessionPool::take(const Asking& asking, Place place) {
+  const spi::Request& request = asking.request;
   const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
   Guard guard(mutex_);
   const auto settled = [&] { return available() || tended_ == 0; };
@@ -60,8 +58,8 @@ SessionPool::Taken SessionPool::take(std::uint64_t owner, const spi::Request& re
     settled_.wait_until(guard, cancel, std::min(soon, request.deadline.value_or(soon)), settled);
     heed(cancel);
   }
-  if (had_.contains(owner)) {
-    if (available()) return take_now(guard, owner, request, !request.no_wait);
+  if (has_session(asking.owner) || asking.ticket == nullptr) {
+    if (available()) return take_now(guard, asking, !request.no_wait);
     throw Error(
         ErrorKind::exhausted,
         "all " + std::to_string(most_) +
@@ -69,56 +67,116 @@ SessionPool::Taken SessionPool::take(std::uint64_t owner, const spi::Request& re
             "it might wait for itself. Release first, or open with a larger connections=");
   }
   if (request.no_wait) {
-    if (available()) return take_now(guard, owner, request, false);
+    if (available()) return take_now(guard, asking, false);
     throw Error(ErrorKind::exhausted, "all " + std::to_string(most_) +
                                           " connections are in use, and waiting was not asked for: try again, or open "
                                           "with a larger connections=");
   }
   const bool others_first = !line(place).empty() || (!waiting_line_.empty() && waiting_ < most_waiting_);
   if (others_first || !available_to(place)) {
-    const Line line = stand_in_line(guard, request, place, waited_for);
+    InLine mine{asking, place};
+    const Line line = stand_in_line(guard, mine);
     if (line != Line::served) return {.full = line == Line::full};
+    if (mine.given.session != nullptr) return std::move(mine.given);
   }
   const bool may_wait = waiting_ < most_waiting_ && (place == Place::waiting || waiting_line_.empty());
-  return take_now(guard, owner, request, may_wait);
+  return take_now(guard, asking, may_wait);
 }
 
-SessionPool::Line SessionPool::stand_in_line(Guard& guard, const spi::Request& request, Place place,
-                                             const std::function<bool()>& waited_for) {
+SessionPool::Line SessionPool::stand_in_line(Guard& guard, InLine& mine) {
+  const spi::Request& request = mine.asking.request;
   const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
-  InLine mine;
-  struct Standing {
+  std::uint64_t& ticket = *mine.asking.ticket;
+  if (ticket == 0) ticket = ++last_ticket_;
+  struct InThis {
     SessionPool& pool;
     Lines& line;
-    const Lines::iterator place;
-    Standing(SessionPool& p, Lines& l, InLine& one) : pool(p), line(l), place(l.insert(l.end(), &one)) {
+    InLine& mine;
+    const Accounts::iterator account;  // there from now on: it must not need memory when a session is given
+    Lines::iterator place;
+    InThis(SessionPool& p, Lines& l, InLine& one)
+        : pool(p), line(l), mine(one), account(p.accounts_.try_emplace(one.asking.owner).first), place(l.end()) {
+      // One that has asked before goes before those that came later.
+      while (place != l.begin() && *(*std::prev(place))->asking.ticket > *one.asking.ticket) --place;
+      pool.change(account, &Account::in_line, 1);
+      try {
+        place = l.insert(place, &one);
+      } catch (...) {
+        pool.change(account, &Account::in_line, -1);
+        throw;
+      }
       pool.in_line_.fetch_add(1, std::memory_order_relaxed);
     }
-    ~Standing() {  // with the mutex
+    ~InThis() {  // with the mutex
+      pool.change(account, &Account::in_line, -1);
+      if (mine.given.session != nullptr) return;
       line.erase(place);
       pool.in_line_.fetch_sub(1, std::memory_order_relaxed);
       pool.wake_next();  // it may have been told, and not go
     }
-  } const standing(*this, line(place), mine);
-  const auto my_turn = [&] { return line(place).front() == &mine && available_to(place); };
-  for (Clock::duration pause = first_look;; pause = std::min<Clock::duration>(2 * pause, longest_look)) {
-    Clock::time_point until = Clock::now() + pause;
-    if (request.deadline) until = std::min(until, *request.deadline);
-    const bool served = mine.turn.wait_until(guard, cancel, until, my_turn);
+  } const standing(*this, line(mine.place), mine);
+  const auto my_turn = [&] {
+    return mine.given.session != nullptr || mine.lets_pass ||
+           (line(mine.place).front() == &mine && available_to(mine.place));
+  };
+  for (;;) {
+    std::optional<Clock::time_point> until = request.deadline;
+    if (mine.asking.tell) {
+      guard.unlock();
+      Clock::time_point again;
+      try {
+        again = mine.asking.tell();
+      } catch (...) {  // no memory
+        guard.lock();
+        throw;
+      }
+      guard.lock();
+      until = std::min(again, until.value_or(again));
+    }
+    const bool served =
+        until ? mine.turn.wait_until(guard, cancel, *until, my_turn) : mine.turn.wait(guard, cancel, my_turn);
+    if (mine.given.session != nullptr) return Line::served;
     heed(cancel);
+    if (mine.lets_pass) return Line::full;
     if (served) return Line::served;
     if (request.deadline && Clock::now() >= *request.deadline) return Line::too_late;
-    guard.unlock();
-    bool gives_way = false;
-    try {
-      gives_way = waited_for();
-    } catch (...) {  // no memory
-      guard.lock();
-      throw;
-    }
-    guard.lock();
-    if (gives_way) return Line::full;
   }
+}
+
+// Gives a session that came back to the first in line, if there is one whose turn it is. The mutex is held.
+bool SessionPool::give_to_next(std::unique_ptr<Session>& session) noexcept {
+  Lines& from = !waiting_line_.empty() && waiting_ < most_waiting_ ? waiting_line_ : line_;
+  if (from.empty()) return false;
+  InLine& next = *from.front();
+  next.given.may_wait = waiting_ < most_waiting_ && (next.place == Place::waiting || waiting_line_.empty());
+  if (next.given.may_wait) ++waiting_;
+  next.given.session = std::move(session);
+  change(accounts_.find(next.asking.owner), &Account::sessions, 1);
+  from.pop_front();
+  in_line_.fetch_sub(1, std::memory_order_relaxed);
+  next.turn.notify_one();
+  return true;
+}
+
+void SessionPool::let_pass(const std::unordered_set<std::uint64_t>& in_queue) {
+  const std::lock_guard guard(mutex_);
+  for (const Lines* line : {&line_, &waiting_line_}) {
+    for (InLine* one : *line) {
+      if (!in_queue.contains(one->asking.in_queue)) continue;
+      one->lets_pass = true;
+      one->turn.notify_one();
+    }
+  }
+}
+
+std::vector<SessionPool::Standing> SessionPool::in_line() const {
+  std::vector<Standing> result;
+  if (in_line_.load(std::memory_order_relaxed) == 0) return result;
+  const std::lock_guard guard(mutex_);
+  for (const Lines* line : {&line_, &waiting_line_}) {
+    for (const InLine* one : *line) result.push_back({one->asking.in_queue, one->since});
+  }
+  return result;
 }
 
 // The mutex is held. Whoever is woken wakes the next one when it leaves the line.
@@ -138,10 +196,11 @@ void SessionPool::stop_waiting(bool may_wait) noexcept {
   if (may_wait) --waiting_;
 }
 
-SessionPool::Taken SessionPool::take_now(Guard& guard, std::uint64_t owner, const spi::Request& request,
-                                         bool may_wait) {
+SessionPool::Taken SessionPool::take_now(Guard& guard, const Asking& asking, bool may_wait) {
+  const spi::Request& request = asking.request;
+  const std::uint64_t owner = asking.owner;
   const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
-  ++had_[owner];
+  change(accounts_.try_emplace(owner).first, &Account::sessions, 1);
   if (may_wait) ++waiting_;
   const auto leave = [&] {
     disown(owner);
@@ -297,18 +356,29 @@ std::string SessionPool::server() {
 
 bool SessionPool::used_since(Clock::time_point then) {
   const std::lock_guard guard(mutex_);
-  return used_ >= then || !had_.empty();
+  return used_ >= then || !accounts_.empty();
 }
 
 // --- giving back -----------------------------------------------------------------------------------------
 
+void SessionPool::change(Accounts::iterator account, std::size_t Account::*what, int by) noexcept {
+  account->second.*what += static_cast<std::size_t>(by);
+  if (account->second.sessions == 0 && account->second.in_line == 0) accounts_.erase(account);
+}
+
+bool SessionPool::has_session(std::uint64_t owner) const noexcept {
+  const auto account = accounts_.find(owner);
+  return account != accounts_.end() && account->second.sessions > 0;
+}
+
 void SessionPool::disown(std::uint64_t owner) noexcept {
-  if (const auto had = had_.find(owner); had != had_.end() && --had->second == 0) had_.erase(had);
+  const auto account = accounts_.find(owner);
+  if (account != accounts_.end() && account->second.sessions > 0) change(account, &Account::sessions, -1);
 }
 
 bool SessionPool::has(std::uint64_t owner) {
   const std::lock_guard guard(mutex_);
-  return had_.contains(owner);
+  return has_session(owner);
 }
 
 void SessionPool::add(std::unique_ptr<Session> session) {
@@ -327,6 +397,7 @@ void SessionPool::put_back(Taken taken, std::uint64_t owner) noexcept {
   stop_waiting(taken.may_wait);
   used_ = Clock::now();
   if (taken.session != nullptr && !closed_ && fit(*taken.session)) {
+    if (give_to_next(taken.session)) return;
     idle_.push_back({std::move(taken.session), used_, used_});
   } else {
     unfit = std::move(taken.session);
@@ -338,8 +409,8 @@ void SessionPool::put_back(Taken taken, std::uint64_t owner) noexcept {
 
 void SessionPool::give(std::uint64_t from, std::uint64_t to) {
   const std::lock_guard guard(mutex_);
+  if (to != nobody) change(accounts_.try_emplace(to).first, &Account::sessions, 1);
   disown(from);
-  ++had_[to];
 }
 
 std::vector<SessionPool::Idle> SessionPool::take_quiet(Clock::duration since) {

@@ -3,19 +3,18 @@
 //   idle ──take──> taken, asking ──granted──> taken, holding ──put_back──> idle
 //                       └──────────────put_back────────────────────────────^
 //
-// - Requests are served in the order in which they come. Each waits on a condition variable of its own, so a session
-// that
-//   comes back wakes one request.
+// - Requests are served in the order in which they come. A session that comes back is given to the first request in
+//   line, which alone is woken.
 // - Requests that wait at the store occupy only a part of the pool (`most_waiting`). If that part is used up, a request
 //   asks without waiting (Taken::may_wait is false). If its cells are taken, it gives the session back and stands in
 //   line for a place among the waiting. So a free target can be locked however many requests wait for taken ones.
 // - An owner that has a session already does not stand in line for another, because it might wait for itself. It may
 //   use the whole pool; if that is empty: `exhausted`.
 //
-// Whoever asks here has its place in the local queue. Requests behind it there may have the sessions that it stands in
-// line for: a cycle that neither the queue nor the store sees. So a request that others wait for in the local queue
-// does not stand in line for long: it gets `full`, gives its place in the queue back, and queues again. (`waited_for`
-// tells.)
+// A request in line has its place in the local queue. An owner that holds a session may wait there for this request,
+// which stands in line for that very session: a cycle that neither the queue nor the store sees. The Gate looks for
+// such requests and calls let_pass() for them: they get `full`, give their place in the queue back, and queue again.
+// They keep their ticket, and so their place in line.
 //
 // Each session is made by a thread of its own. So a deadline and a cancellation are kept while one is made. A session
 // that was begun for a request without the time to wait for it goes to the next request. Otherwise requests with short
@@ -33,6 +32,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include <hierlock/spi/backend.h>
@@ -68,19 +68,35 @@ class SessionPool {
     any,      // among the waiting if there is room, otherwise beside them
     waiting,  // among the waiting, however long that takes
   };
-  // One for `owner`. Waits for it as the request says, but while `waited_for()` is true only for a moment.
-  Taken take(std::uint64_t owner, const spi::Request& request, Place place, const std::function<bool()>& waited_for);
+  struct Asking {
+    std::uint64_t owner;
+    const spi::Request& request;
+    std::uint64_t in_queue = 0;  // its place in the local queue, for let_pass()
+    std::uint64_t* ticket =
+        nullptr;  // its number in line. 0: it gets one. Null: its owner has a session, so it never stands
+    // Tells the user that it stands in line, if that is due. Returns when to call it again. May be empty.
+    std::function<Clock::time_point()> tell{};
+  };
+  // Waits for a session as the request says.
+  Taken take(const Asking& asking, Place place);
+  // Requests with these places in the local queue must not stand in line any longer.
+  void let_pass(const std::unordered_set<std::uint64_t>& in_queue);
   // The request got its cells: its session does not count among the waiting any more.
   void granted(const Taken& taken) noexcept;
   // Back from its owner, to be used again unless it is broken.
   void put_back(Taken taken, std::uint64_t owner) noexcept;
-  // The owner of a session has become another.
+  // The owner of a session has become another, or nobody.
+  static constexpr std::uint64_t nobody = 0;
   void give(std::uint64_t from, std::uint64_t to);
   bool has(std::uint64_t owner);
 
   std::size_t most() const noexcept { return most_; }
-  // How many requests stand in line. No lock is taken.
-  std::size_t in_line() const noexcept { return in_line_.load(std::memory_order_relaxed); }
+  // The requests that stand in line. No mutex is taken if there are none.
+  struct Standing {
+    std::uint64_t in_queue;
+    Clock::time_point since;
+  };
+  std::vector<Standing> in_line() const;
 
   // All sessions go to one server: the one that the newest went to. And that one must be fit for locks. Sessions on
   // another server, or on one that was found unfit (demoted to a replica), are not used again: whoever needs one
@@ -123,22 +139,35 @@ class SessionPool {
     std::condition_variable_any* waits = nullptr;  // of whoever wants it
     std::thread thread;
   };
+  // A request in line. It is on the stack of its thread.
   struct InLine {
+    const Asking& asking;
+    const Place place;
+    const Clock::time_point since = Clock::now();
     std::condition_variable_any turn;
+    bool lets_pass = false;
+    Taken given{};  // a session that came back; the request is not in line any more then
   };
-  using Lines = std::list<InLine*>;
+  using Lines = std::list<InLine*>;  // by ticket
   using Guard = std::unique_lock<std::mutex>;
+  struct Account {  // of an owner
+    std::size_t sessions = 0, in_line = 0;
+  };
+  using Accounts = std::map<std::uint64_t, Account>;
 
   bool available() const;
   bool available_to(Place place) const;
   Lines& line(Place place) { return place == Place::waiting ? waiting_line_ : line_; }
   enum class Line : std::uint8_t { served, too_late, full };
-  Line stand_in_line(Guard& guard, const spi::Request& request, Place place, const std::function<bool()>& waited_for);
+  Line stand_in_line(Guard& guard, InLine& mine);
+  bool give_to_next(std::unique_ptr<Session>& session) noexcept;
   void wake_next() noexcept;
-  Taken take_now(Guard& guard, std::uint64_t owner, const spi::Request& request, bool may_wait);
+  Taken take_now(Guard& guard, const Asking& asking, bool may_wait);
   Making& begin_or_take_over();
   void make(Making& making) noexcept;
+  void change(Accounts::iterator account, std::size_t Account::*what, int by) noexcept;
   void disown(std::uint64_t owner) noexcept;
+  bool has_session(std::uint64_t owner) const noexcept;
   void stop_waiting(bool may_wait) noexcept;
   std::unique_ptr<Session> connect(WaitLimit& limit);
   bool fit(const Session& session) const { return !distrusted_ && session.server() == server_; }
@@ -146,20 +175,21 @@ class SessionPool {
   const std::size_t most_, most_waiting_;
   const Connect connect_;
 
-  std::mutex mutex_;                     // guards what follows
+  mutable std::mutex mutex_;             // guards what follows
   std::condition_variable_any settled_;  // a session is made, or back from take_quiet()
   std::vector<Idle> idle_;               // with room for all: giving one back must not need memory
   Lines line_, waiting_line_;            // by Place; the first one is next
-  std::atomic<std::size_t> in_line_{0};
+  std::atomic<std::size_t> in_line_{0};  // how many stand in both. Written under the mutex
+  std::uint64_t last_ticket_ = 0;
   std::list<Making> making_;
   bool closed_ = false;
-  std::size_t open_ = 0;                      // idle, tended, taken or being made
-  std::size_t tended_ = 0;                    // given out by take_quiet()
-  std::size_t waiting_ = 0;                   // taken, and may_wait
-  std::map<std::uint64_t, std::size_t> had_;  // by owner
-  std::string server_;                        // Session::server()
-  bool distrusted_ = false;                   // no session was made since
-  std::uint64_t asked_ = 0, newest_ = 0;      // sessions that were begun, and the last begun of those made
+  std::size_t open_ = 0;     // idle, tended, taken or being made
+  std::size_t tended_ = 0;   // given out by take_quiet()
+  std::size_t waiting_ = 0;  // taken, and may_wait
+  Accounts accounts_;                     // by owner; those with nothing are not there
+  std::string server_;                    // Session::server()
+  bool distrusted_ = false;               // no session was made since
+  std::uint64_t asked_ = 0, newest_ = 0;  // sessions that were begun, and the last begun of those made
   Clock::time_point used_{};
 
   struct Side {

@@ -116,6 +116,19 @@ TEST_P(Deadlock, the_error_carries_the_cycle_as_data) {
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(refusal.cycle[i].waits_for, refusal.cycle[(i + 1) % 3].holds) << "each waits for the next";
   }
+
+  const Snapshot snapshot = locker().snapshot();
+  ASSERT_FALSE(snapshot.log.empty());
+  const Snapshot::Entry& entry = snapshot.log.back();
+  EXPECT_EQ(entry.text, refusal.message.substr(0, entry.text.size()));
+  ASSERT_EQ(entry.cycle.size(), 3u) << entry.text;
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(entry.cycle[i].owner, refusal.cycle[i].owner);
+    EXPECT_EQ(entry.cycle[i].process, getpid());
+    EXPECT_EQ(entry.cycle[i].waits_for, refusal.cycle[i].waits_for);
+    EXPECT_EQ(entry.cycle[i].holds, refusal.cycle[i].holds);
+    EXPECT_EQ(entry.targets[i], refusal.cycle[i].waits_for);
+  }
 }
 
 TEST_P(Deadlock, with_oneself_has_one_member_in_its_cycle) {

@@ -66,6 +66,31 @@ TEST(Open, the_log_tells_which_process_broke_a_lock) {
   const std::string broken = "1 lock on u1 broken by process " + std::to_string(getpid());
   EXPECT_EQ(snapshot.log[0].text, broken + ": it hung");
   EXPECT_EQ(snapshot.log[1].text, broken);
+  EXPECT_EQ(snapshot.log[1].targets, std::vector<std::string>{"u1"});
+}
+
+TEST(Open, the_log_of_a_file_tells_deadlocks_to_all_and_they_push_nothing_out) {
+  const TemporaryFolder folder;
+  const std::string url = "shm://" + folder.path() + "/table";
+  Locker one = open(url), other = open(url);
+  {
+    const Lock lock = one.acquire("u2");
+    ASSERT_EQ(one.break_locks("u2", ""), 1u);
+  }
+  const std::string long_name = "u1/" + std::string(255, 'a') + "/" + std::string(255, 'r');
+  {
+    const Lock held = one.acquire(long_name);
+    for (int i = 0; i < 100; ++i) EXPECT_THROW(one.acquire("u1"), Error);
+  }
+  const Snapshot snapshot = other.snapshot();
+  ASSERT_EQ(snapshot.log.size(), 33u) << "32 deadlocks, and what is not one";
+  EXPECT_EQ(snapshot.log[0].targets, std::vector<std::string>{"u2"});
+  EXPECT_TRUE(snapshot.log[0].cycle.empty());
+  const Snapshot::Entry& last = snapshot.log.back();
+  ASSERT_EQ(last.cycle.size(), 1u);
+  EXPECT_EQ(last.cycle[0].waits_for, "u1");
+  EXPECT_EQ(last.cycle[0].holds, long_name);
+  EXPECT_LE(last.text.size(), 300u);
 }
 
 TEST(Open, an_unknown_option_is_named) {

@@ -102,6 +102,8 @@ class Backend {
   virtual std::string owner_name(OwnerId owner) = 0;
 
   virtual Snapshot snapshot() const = 0;
+  // An acquire or extend has failed with this Error(deadlock): an entry for the log of snapshot().
+  virtual void log_deadlock(const Error&) noexcept {}
 
   // As Locker::break_locks and Locker::lifeline say.
   virtual std::size_t break_locks(const Plan&, std::string_view) {

@@ -178,9 +178,18 @@ class Embedded final : public Queue {
     const auto extended = losses_.while_it_changes(grant, [&] { return engine_.extend(grant, request); });
     return extended;
   }
-  std::optional<spi::Grant> extend_if(const spi::Grant& grant, const spi::Request& request,
-                                      const std::function<bool()>& confirm) override {
-    return losses_.while_it_changes(grant, [&] { return engine_.extend(grant, request, &confirm); });
+  // Only for memory:, where no lock can be lost.
+  std::unique_ptr<Extension> begin_extend(const spi::Grant& grant, const spi::Request& request) override {
+    class InTwoHalves final : public Extension {
+     public:
+      explicit InTwoHalves(std::unique_ptr<engine::Engine::Extension> of) : of_(std::move(of)) {}
+      spi::Grant commit() override { return of_->commit(); }
+
+     private:
+      const std::unique_ptr<engine::Engine::Extension> of_;
+    };
+    auto begun = engine_.begin_extend(grant, request);
+    return begun == nullptr ? nullptr : std::make_unique<InTwoHalves>(std::move(begun));
   }
   void release(const spi::Grant& grant) noexcept override {
     losses_.forget(grant);
@@ -202,6 +211,7 @@ class Embedded final : public Queue {
   bool idle() const noexcept override {
     return engine_.table().mapping().lost() ? engine_.no_handles() : engine_.table().look().nothing_held();
   }
+  void log_deadlock(const Error& error) noexcept override { engine_.log_deadlock(error); }
   Snapshot snapshot() const override;
   Snapshot holders() const override;
   Waits waits() const override;
@@ -286,7 +296,7 @@ Snapshot Embedded::holders_of(Looked looked) const {
     result.log.push_back(
         {std::chrono::system_clock::time_point(
              std::chrono::duration_cast<std::chrono::system_clock::duration>(std::chrono::nanoseconds(entry.when))),
-         std::move(entry.text)});
+         std::move(entry.text), std::move(entry.targets), std::move(entry.cycle)});
   }
   result.holders.reserve(copy.holders.size());
   for (const auto& h : copy.holders) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,14 +14,18 @@ namespace hierlock::embedded {
 // memory:, memory:?max_locks=N. Throws Error(invalid_argument).
 std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners);
 
-// What a store that needs a server puts before it: memory:, with extends that count only if that server grants them,
-// too.
+// What a store that needs a server puts before it: memory:, with extends in two halves. Between them the server is
+// asked.
 class Queue : public spi::Backend {
  public:
-  // `confirm` is asked when all of the addition is held here, and may take its time. False, or an exception: the grant
-  // is as it was.
-  virtual std::optional<spi::Grant> extend_if(const spi::Grant& grant, const spi::Request& request,
-                                              const std::function<bool()>& confirm) = 0;
+  // The first half of an extend: the addition is held here, and commit(), by the same thread, makes it part of the
+  // grant. Null: not in time. The plan of the request must outlive it.
+  class Extension {
+   public:
+    virtual ~Extension() = default;  // without commit(): the grant is as it was
+    virtual spi::Grant commit() = 0;
+  };
+  virtual std::unique_ptr<Extension> begin_extend(const spi::Grant& grant, const spi::Request& request) = 0;
   // Whether a request waits for a node that this grant holds. True also for a moment longer.
   virtual bool waited_for(const spi::Grant& grant) const noexcept = 0;
 

@@ -49,7 +49,7 @@ class ToyDriver final : public Driver, private NoticeStore, private Interrupter 
 
   // --- locking -------------------------------------------------------------------------------------------
 
-  Granted grant(const Ask& ask, const std::function<bool()>&) override {
+  Granted grant(const Ask& ask) override {
     const std::uint64_t session = ++last_session_;
     if (!take(session, ask)) return {.answer = Answer::not_in_time};
     return {Answer::granted, std::make_shared<ToyHold>(session), mint()};
