@@ -76,6 +76,7 @@ class Driver {
     Answer answer = Answer::not_in_time;
     std::shared_ptr<Hold> hold;
     std::int64_t fence = 0;
+    std::vector<Cell> cells{};  // that the store has locked; of a driver that can park() the lock
   };
   // Grants all of the plan or nothing.
   virtual Granted grant(const Ask& ask) = 0;
@@ -102,6 +103,11 @@ class Driver {
   // Gives everything back, by then at the latest: what cannot be done in time is left to the background. Returns
   // whether the store has confirmed it.
   virtual bool give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept = 0;
+  // Hand-over inside the process: a parked lock has no owner, and its loss is told to nobody. It is resumed for another
+  // owner, as a new Hold, or given back. park() is false if the driver cannot, or if the lock is lost. resume() is null
+  // if the lock is lost; then the parked one is to be given back.
+  virtual bool park(Hold&) noexcept { return false; }
+  virtual std::shared_ptr<Hold> resume(Hold&, std::uint64_t) { return nullptr; }
   // The store has taken it away: its holder is told.
   virtual void lose(Hold& hold) { hold.declare_lost(); }
   // Another owner of this Locker has it now.

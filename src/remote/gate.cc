@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "embedded/embedded.h"
+#include "remote/hand_over.h"
 #include "remote/locks.h"
 #include "remote/notice_board.h"
 #include "remote/status_builder.h"
@@ -129,6 +130,8 @@ class Gate final : public spi::Backend {
       : owners_(options.owners),
         driver_(std::move(driver)),
         queue_(embedded::open_queue(options.owners)),
+        hand_over_(
+            [this](const HandOver::Lock& held) { driver_->give_back(held->hold, Clock::now() + longest_release); }),
         board_(*driver_, locks_, *queue_, options.publish_after) {}
   ~Gate() override { board_.end(Clock::now()); }
 
@@ -178,6 +181,7 @@ class Gate final : public spi::Backend {
   };
   void leave(Clock::time_point by) const noexcept {
     if (users_.fetch_sub(1) != 1) return;
+    hand_over_.end(by);
     board_.end(by);
     driver_->end(by);
   }
@@ -194,10 +198,14 @@ class Gate final : public spi::Backend {
     return [this](auto space, auto level, auto key, auto mode) { return driver_->cell_of(space, level, key, mode); };
   }
   template <class Ask>
-  auto queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request, Teller& teller, Ask ask)
-      -> decltype(ask(request));
+  auto queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request, Teller& teller, Ask ask,
+                 std::optional<HandOver::Waiting>* waiting = nullptr) -> decltype(ask(request));
+  std::optional<spi::Grant> take_over(std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan,
+                                      HandOver::Waiting* waiting);
   void refuse_own_cell(std::uint64_t owner, const Held* extended, const spi::Plan& plan) const;
-  spi::Grant keep(Driver::Granted granted, std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan);
+  spi::Grant keep(Driver::Granted granted, std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan,
+                  const Held* before = nullptr);
+  std::vector<Cell> cells_of(const spi::Plan& plan) const;
   void keep_leftover(Held& held, const spi::Plan& plan, Driver::Extended::Leftover leftover) noexcept;
 
   const Owners owners_;
@@ -207,6 +215,7 @@ class Gate final : public spi::Backend {
   std::atomic<std::uint64_t> handles_{0}, queued_{0};
   mutable std::atomic<std::uint64_t> users_{1};
   mutable Locks locks_;
+  mutable HandOver hand_over_;
   mutable NoticeBoard board_;  // its thread uses all of the above
 };
 
@@ -258,12 +267,18 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
   driver_->start();  // before there is anything to give back
   board_.start();
   for (std::uint64_t ticket = 0;;) {
-    const std::optional<spi::Grant> local =
-        queue_for(owner, nullptr, asked, teller, [&](const spi::Request& r) { return queue_->acquire(r); });
+    std::optional<HandOver::Waiting> waiting;
+    const std::optional<spi::Grant> local = queue_for(
+        owner, nullptr, asked, teller, [&](const spi::Request& r) { return queue_->acquire(r); }, &waiting);
     if (!local) return std::nullopt;
     Driver::Granted granted;
     try {
       if (locks_.any_of(owner)) refuse_own_cell(owner, nullptr, request.plan);
+      const auto taken = take_over(owner, *local, request.plan, waiting ? &*waiting : nullptr);
+      if (taken) {
+        use.goes_on();
+        return taken;
+      }
       AtStore host(*this, asked, owner, *local, teller);
       granted = driver_->grant({request.plan, asked, owner, teller, host, local->id, &ticket});
       if (granted.answer == Driver::Answer::granted) {
@@ -284,8 +299,8 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
 
 // In the local queue: at once if that can be, and otherwise as the request says, and published.
 template <class Ask>
-auto Gate::queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request, Teller& teller, Ask ask)
-    -> decltype(ask(request)) {
+auto Gate::queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request, Teller& teller, Ask ask,
+                     std::optional<HandOver::Waiting>* waiting) -> decltype(ask(request)) {
   spi::Request at_once = request;
   at_once.no_wait = true;
   decltype(ask(request)) local{};
@@ -300,6 +315,7 @@ auto Gate::queue_for(std::uint64_t owner, const Held* extended, const spi::Reque
         error.cycle());
   }
   if (local || request.no_wait) return local;
+  if (waiting != nullptr) waiting->emplace(hand_over_, request.plan);
   QueueWait wait(locks_, board_, teller, request, [&](std::stop_source stop) -> std::shared_ptr<Pending> {
     if (extended == nullptr && !locks_.any_of(owner)) return nullptr;  // nobody waits for it
     auto pending = std::make_shared<Pending>(std::move(stop));
@@ -338,14 +354,47 @@ void Gate::refuse_own_cell(std::uint64_t owner, const Held* extended, const spi:
               {{.owner = "", .process = getpid(), .host = "", .waits_for = found->wanted->text, .holds = found->held}});
 }
 
+std::vector<Cell> Gate::cells_of(const spi::Plan& plan) const {
+  std::vector<Cell> cells;
+  for (const spi::Step& step : plan.steps()) {
+    cells.push_back(driver_->cell_of(step.space, step.level, step.key, step.mode));
+  }
+  return cells;
+}
+
+// A lock on the same plan that another owner has just released (B8). No value: the store must be asked.
+std::optional<spi::Grant> Gate::take_over(std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan,
+                                          HandOver::Waiting* waiting) {
+  const HandOver::Lock parked = hand_over_.take(
+      plan, [&] { return cells_of(plan); }, waiting);
+  if (parked == nullptr) return std::nullopt;
+  Driver::Granted granted{.answer = Driver::Answer::granted, .hold = driver_->resume(*parked->hold, owner)};
+  if (granted.hold == nullptr) {  // the store has taken it away
+    driver_->give_back(parked->hold, Clock::now() + longest_release);
+    return std::nullopt;
+  }
+  granted.fence = parked->fence + 1;
+  granted.cells = parked->cells;
+  const spi::Grant grant = keep(std::move(granted), owner, local, plan, parked.get());
+  count(plan);
+  return grant;
+}
+
 // If there is no memory for it, all is as if nothing had been locked (H8).
-spi::Grant Gate::keep(Driver::Granted granted, std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan) {
+spi::Grant Gate::keep(Driver::Granted granted, std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan,
+                      const Held* before) {
   try {
     const auto held = std::make_shared<Held>(granted.hold);
     held->owner = owner;
     held->local = local;
     held->fence = granted.fence;
     held->nodes.keep(plan);
+    held->cells = std::move(granted.cells);
+    held->plan = HandOver::number_of(plan);
+    if (before != nullptr) {
+      held->granted = before->granted;
+      held->handed_over = before->handed_over + 1;
+    }
     return {locks_.add(held), granted.fence};
   } catch (...) {
     driver_->give_back(std::move(granted.hold), Clock::now() + longest_release);
@@ -359,6 +408,7 @@ std::optional<spi::Grant> Gate::extend(const spi::Grant& grant, const spi::Reque
   driver_->check(request.plan);
   const std::shared_ptr<Held> held = locks_.find(grant.id);
   if (held == nullptr || !held->hold->surely()) throw taken_away("extended");
+  held->extended = true;
   Teller teller(request.observer);
   spi::Request asked = request;
   asked.observer = &teller;
@@ -371,6 +421,7 @@ std::optional<spi::Grant> Gate::extend(const spi::Grant& grant, const spi::Reque
     if (addition == nullptr) return std::nullopt;
     at_store = true;
     refuse_own_cell(held->owner, held.get(), request.plan);
+    hand_over_.clear([&] { return cells_of(request.plan); });
     AtStore host(*this, asked, held->owner, held->local, teller);
     driver_->extend(*held->hold, {request.plan, asked, held->owner, teller, host}, extended);
   } catch (const Error& error) {
@@ -457,6 +508,11 @@ void Gate::release(const spi::Grant& grant) noexcept {
   const std::shared_ptr<Held> held = locks_.take_out(grant.id);
   if (held == nullptr) return;
   const Clock::time_point end = Clock::now() + longest_release;
+  if (hand_over_.wanted(*held) && driver_->park(*held->hold)) {
+    if (!hand_over_.park(held)) driver_->give_back(held->hold, end);
+    queue_->release(held->local);
+    return leave(end);
+  }
   const bool confirmed = driver_->give_back(held->hold, end);
   if (held->local.id != 0) queue_->release(held->local);
   // If the store does not answer, the notice is left to the thread: there is no time for it here (B6).

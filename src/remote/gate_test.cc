@@ -153,6 +153,12 @@ TEST(Heartbeats, a_release_at_a_silent_server_takes_less_than_a_second) {  // B6
 
 // --- sessions --------------------------------------------------------------------------------------------
 
+// How many requests wait for a session, as the note of a snapshot says.
+std::size_t in_line(const spi::Backend& gate) {
+  const std::vector<std::string> notes = gate.snapshot().notes;
+  return notes.empty() ? 0 : std::stoul(notes.front());
+}
+
 TEST(Sessions, that_wait_leave_room_for_a_request_that_need_not) {  // B12
   ScriptedServer server;
   const auto other = open_scripted(server, 64), gate = open_scripted(server, 16);
@@ -169,7 +175,7 @@ TEST(Sessions, that_wait_leave_room_for_a_request_that_need_not) {  // B12
       if (grant) gate->release(*grant);
     });
   }
-  ASSERT_TRUE(eventually([&] { return server.waiting() == 12; })) << "three quarters of the pool wait";
+  ASSERT_TRUE(eventually([&] { return server.waiting() == 12 && in_line(*gate) == 20; })) << "three quarters wait";
   const auto free = acquire(*gate, {"free"}, patience);
   EXPECT_TRUE(free.has_value());
   if (free) gate->release(*free);
@@ -294,13 +300,17 @@ TEST(Sessions, a_request_that_let_others_pass_keeps_its_place_in_line) {  // B8
         const std::lock_guard guard(mutex);
         order.push_back(path);
       }
+      if (path == std::string("u3")) {  // served while the first one came back from the local queue
+        EXPECT_TRUE(eventually([&] { return in_line(*gate) == 3; }));
+      }
       gate->release(*grant);
     });
     ASSERT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == threads.size(); }));
   }
   const auto more = extend(*gate, held, {"u2"}, patience);  // u2's request is the first in line, and lets it pass
   EXPECT_TRUE(more.has_value());
-  // It comes to wait in the local queue. When the extended lock ends, it is in line again, before those that came later.
+  // It comes to wait in the local queue. When the extended lock ends, it is in line again, before those that came
+  // later.
   EXPECT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == 3; }));
   std::thread later([&] {
     const auto grant = acquire(*gate, {"u5"}, patience);
@@ -309,11 +319,11 @@ TEST(Sessions, a_request_that_let_others_pass_keeps_its_place_in_line) {  // B8
     order.push_back("u5");
     gate->release(*grant);
   });
-  EXPECT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == 4; }));
+  EXPECT_TRUE(eventually([&] { return in_line(*gate) == 3; }));
   gate->release(more ? *more : held);
   for (std::thread& thread : threads) thread.join();
   later.join();
-  EXPECT_EQ(order.back(), "u5") << order[0] << " " << order[1] << " " << order[2] << " " << order[3];
+  EXPECT_EQ(order, (std::vector<std::string>{"u3", "u2", "u4", "u5"}));
 }
 
 TEST(Sessions, a_lock_released_during_an_extend_gives_its_session_back) {  // B6, B12
@@ -348,6 +358,209 @@ TEST(Sessions, a_cancelled_wait_for_one_ends_at_once) {  // H2
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->kind(), ErrorKind::cancelled);
   gate->release(first);
+}
+
+// --- hand-over -------------------------------------------------------------------------------------------
+
+// Threads of one process that take turns on one lock.
+struct Turns {
+  std::mutex mutex;
+  std::vector<int> order;
+  std::vector<std::int64_t> fences;
+  std::vector<std::thread> threads;
+
+  // Starts threads one after the other; each is seen in the queue before the next begins.
+  void wait_in_order(spi::Backend& gate, int many, const std::string& path, std::size_t others = 0) {
+    for (int i = 0; i < many; ++i) {
+      threads.emplace_back([&, i, path] {
+        const auto grant = acquire(gate, {path}, patience);
+        ASSERT_TRUE(grant.has_value());
+        {
+          const std::lock_guard guard(mutex);
+          order.push_back(i);
+          fences.push_back(grant->fence);
+        }
+        gate.release(*grant);
+      });
+      ASSERT_TRUE(eventually([&] { return gate.snapshot().waiters.size() == others + threads.size(); }));
+    }
+  }
+  void join() {
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+  }
+};
+
+TEST(HandOvers, go_to_the_next_in_the_queue_without_asking_the_store) {  // B8
+  ScriptedServer server;
+  const auto gate = open_scripted(server);
+  const spi::Grant first = *acquire(*gate, {"hot"});
+  Turns turns;
+  turns.wait_in_order(*gate, 5, "hot");
+  // The store's grant is old by now: the first to come asks the store, the others take over from it.
+  const std::uint64_t asked = server.asked;
+  gate->release(first);
+  turns.join();
+  EXPECT_EQ(turns.order, (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_LE(server.asked - asked, 2u) << "five grants";
+  for (std::size_t i = 0; i < turns.fences.size(); ++i) {  // B3
+    EXPECT_GT(turns.fences[i], i == 0 ? first.fence : turns.fences[i - 1]);
+  }
+  EXPECT_EQ(server.holding(), 0u) << "nothing is left";
+}
+
+TEST(HandOvers, are_at_most_a_hundred_in_a_row_and_fences_rise_across_processes) {  // B3, B8
+  ScriptedServer server;
+  const auto one = open_scripted(server), two = open_scripted(server);
+  std::atomic<bool> over = false;
+  std::mutex mutex;
+  std::vector<std::pair<std::int64_t, int>> log;  // fence and process, in the order of grants
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 16; ++i) {
+    threads.emplace_back([&, i] {
+      spi::Backend& gate = i % 2 == 0 ? *one : *two;
+      while (!over) {
+        const auto grant = acquire(gate, {"hot"}, patience);
+        if (!grant) continue;
+        {
+          const std::lock_guard guard(mutex);
+          log.emplace_back(grant->fence, i % 2);
+        }
+        gate.release(*grant);
+      }
+    });
+  }
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard guard(mutex);
+    return log.size() > server.asked + 1000;
+  })) << "a thousand hand-overs";
+  over = true;
+  for (std::thread& thread : threads) thread.join();
+  std::size_t changes = 0, in_a_row = 0, most = 0;
+  for (std::size_t i = 1; i < log.size(); ++i) {
+    ASSERT_GT(log[i].first, log[i - 1].first) << "grant " << i;
+    const bool handed_over = log[i].first / 128 == log[i - 1].first / 128;
+    in_a_row = handed_over ? in_a_row + 1 : 0;
+    most = std::max(most, in_a_row);
+    if (handed_over) {
+      ASSERT_EQ(log[i].second, log[i - 1].second) << "inside of a process";
+    }
+    changes += log[i].second != log[i - 1].second ? 1 : 0;
+  }
+  EXPECT_EQ(most, 100u);
+  EXPECT_GE(changes, 1u) << "both get turns; whose it is the scripted server leaves to chance";
+}
+
+TEST(HandOvers, stop_when_another_plan_is_next_and_its_rows_are_free_then) {  // B8
+  ScriptedServer server;
+  const auto gate = open_scripted(server);
+  const spi::Grant first = *acquire(*gate, {"u1/a1"});
+  std::vector<std::thread> threads;
+  const auto asks = [&](const std::string& path) {
+    threads.emplace_back([&, path] {
+      const auto grant = acquire(*gate, {path}, patience);
+      EXPECT_TRUE(grant.has_value()) << path;
+      if (grant) gate->release(*grant);
+    });
+    ASSERT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == threads.size(); }));
+  };
+  asks("u1/a1");
+  asks("u1");  // behind the former, before the next
+  asks("u1/a1");
+  gate->release(first);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(server.holding(), 0u);
+}
+
+TEST(HandOvers, leave_nothing_locked_when_the_one_that_waited_gives_up) {  // B8
+  ScriptedServer server;
+  const auto gate = open_scripted(server);
+  for (int turn = 0; turn < 200; ++turn) {
+    const auto first = acquire(*gate, {"hot"}, patience);
+    ASSERT_TRUE(first.has_value());
+    std::stop_source cancel;
+    const std::stop_token token = cancel.get_token();
+    std::thread waits([&] {
+      const PlanOf wanted({"hot"});
+      const auto error = error_of([&] {
+        const auto grant = gate->acquire({.plan = wanted.plan(), .cancel = &token});
+        if (grant) gate->release(*grant);
+      });
+      EXPECT_TRUE(!error || error->kind() == ErrorKind::cancelled);
+    });
+    std::thread cancels([&] { cancel.request_stop(); });
+    gate->release(*first);
+    waits.join();
+    cancels.join();
+  }
+  EXPECT_TRUE(eventually([&] { return server.holding() == 0; }));
+}
+
+// A request may be next for a part of its plan and wait for long for the rest. What was parked must not stay locked.
+TEST(HandOvers, of_a_lock_whose_waiter_is_held_up_elsewhere_are_given_back) {  // B8
+  ScriptedServer server;
+  const auto gate = open_scripted(server), other = open_scripted(server);
+  const spi::OwnerId a = gate->make_owner("a"), b = gate->make_owner("b");
+  const spi::Grant long_one = *acquire(*gate, {"z"}, std::nullopt, a);
+  const spi::Grant first = *acquire(*gate, {"m"}, std::nullopt, b);
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] {  // gets m when it is released, and waits for z then
+    const auto grant = acquire(*gate, {"m", "z"}, patience);
+    if (grant) gate->release(*grant);
+  });
+  ASSERT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == 1; }));
+  threads.emplace_back([&] {
+    const auto grant = acquire(*gate, {"m"}, patience);
+    if (grant) gate->release(*grant);
+  });
+  ASSERT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == 2; }));
+  gate->release(first);
+  const auto theirs = acquire(*other, {"m"}, patience);
+  EXPECT_TRUE(theirs.has_value()) << "another process must get it";
+  if (theirs) other->release(*theirs);
+  gate->release(long_one);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(HandOvers, of_a_lost_lock_do_not_happen_and_only_its_holder_is_told) {  // B4, B8
+  ScriptedServer server;
+  const auto gate = open_scripted(server);
+  const spi::Grant first = *acquire(*gate, {"hot"});
+  const std::stop_token lost = gate->lost(first);
+  std::atomic<int> granted = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const auto grant = acquire(*gate, {"hot"}, patience);
+      ASSERT_TRUE(grant.has_value());
+      ++granted;
+      EXPECT_TRUE(gate->held(*grant));
+      EXPECT_FALSE(gate->lost(*grant).stop_requested());
+      gate->release(*grant);
+    });
+  }
+  ASSERT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == 4; }));
+  server.hang_up(server.sessions_that_hold().front());
+  EXPECT_TRUE(eventually([&] { return lost.stop_requested(); }));
+  EXPECT_EQ(granted, 0) << "the lost lock keeps its place until it is released";
+  gate->release(first);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(granted, 4);
+  EXPECT_EQ(server.holding(), 0u);
+}
+
+TEST(HandOvers, do_not_happen_for_a_lock_that_was_extended) {  // B8
+  ScriptedServer server;
+  const auto gate = open_scripted(server);
+  const spi::Grant first = *acquire(*gate, {"hot"});
+  const spi::Grant more = *extend(*gate, first, {"extra"});
+  Turns turns;
+  turns.wait_in_order(*gate, 1, "hot");
+  const std::uint64_t asked = server.asked;
+  gate->release(more);
+  turns.join();
+  EXPECT_EQ(server.asked - asked, 1u);
+  EXPECT_TRUE(try_acquire(*gate, {"extra"}).has_value()) << "it went with the lock";
 }
 
 // --- deadlines -------------------------------------------------------------------------------------------

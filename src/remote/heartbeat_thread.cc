@@ -68,6 +68,13 @@ void HeartbeatThread::remove(SessionHold& hold) noexcept {
   removed.splice(removed.end(), holds_, hold.place_);
 }
 
+void HeartbeatThread::replace(SessionHold& by_another, const std::shared_ptr<SessionHold>& hold) noexcept {
+  std::shared_ptr<SessionHold> before = hold;  // destroyed without the mutex
+  const std::lock_guard guard(mutex_);
+  hold->place_ = by_another.place_;
+  hold->place_->swap(before);
+}
+
 void HeartbeatThread::close_later(SessionHold& hold) noexcept {
   {
     const std::lock_guard guard(mutex_);

@@ -74,6 +74,7 @@ class HeartbeatThread {
 
   void add(const std::shared_ptr<SessionHold>& hold);
   void remove(SessionHold& hold) noexcept;
+  void replace(SessionHold& by_another, const std::shared_ptr<SessionHold>& hold) noexcept;
   // Its holder has released it while another thread talks on its session: it is closed when that thread is done.
   void close_later(SessionHold& hold) noexcept;
   // Declares every lock lost that is on this server.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,12 @@ namespace hierlock::remote {
 struct Held {
   const std::shared_ptr<Hold> hold;
   const Clock::time_point since = Clock::now();
+  std::uint64_t plan = 0;             // HandOver::number_of()
+  std::vector<Cell> cells{};          // if it can be handed over
+  Clock::time_point granted = since;  // by the store
+  int handed_over = 0;                // how often, since then
+  // An extend was tried; its notice may be written. Such a lock is not handed over.
+  std::atomic<bool> extended{false}, published{false};
   spi::Grant local;  // this and the rest are guarded by Locks::mutex
   std::uint64_t owner = 0;
   std::int64_t fence = 0;
@@ -101,6 +108,17 @@ class Locks {
       }
     }
     return std::nullopt;
+  }
+  // The notices of locks with these fences are about to be written. Returns the fences of those that are still held.
+  std::unordered_set<std::int64_t> mark_published(const std::unordered_set<std::int64_t>& fences) {
+    std::unordered_set<std::int64_t> marked;
+    const std::lock_guard guard(mutex);
+    for (const auto& [id, held] : held_) {
+      if (!fences.contains(held->fence)) continue;
+      held->published = true;
+      marked.insert(held->fence);
+    }
+    return marked;
   }
   // Whether an owner has a lock that is gone and was not released.
   bool lost_one(std::uint64_t owner) const noexcept {

@@ -1,5 +1,7 @@
 #include "remote/notice.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 namespace hierlock::remote {
@@ -20,17 +22,31 @@ void HeldNodes::keep(const spi::Plan& plan) {
   kept_.reserve(plan.steps().size());
   for (const spi::Step& step : plan.steps()) {
     keys_ += step.key;
-    kept_.push_back({keys_.size(), step.level, step.space, step.mode, step.asked});
+    kept_.push_back({keys_.size(), step.level, step.space, step.mode, step.asked, step.slots});
   }
 }
 
-std::vector<Node>& HeldNodes::read(const CellOf& cell_of) {
+bool HeldNodes::are(const spi::Plan& plan) const noexcept {
+  const std::span<const spi::Step> steps = plan.steps();
   std::size_t begin = 0;
-  for (const Kept& kept : std::exchange(kept_, {})) {
+  return std::equal(steps.begin(), steps.end(), kept_.begin(), kept_.end(), [&](const spi::Step& a, const Kept& b) {
+    const std::string_view key = std::string_view(keys_).substr(begin, b.end - begin);
+    begin = b.end;
+    return a.key == key && a.space == b.space && a.mode == b.mode && a.asked == b.asked && a.slots == b.slots;
+  });
+}
+
+std::vector<Node>& HeldNodes::read(const CellOf& cell_of) {
+  if (made_) return nodes_;
+  std::vector<Node> nodes;
+  std::size_t begin = 0;
+  for (const Kept& kept : kept_) {
     const std::string_view key = std::string_view(keys_).substr(begin, kept.end - begin);
     begin = kept.end;
-    nodes_.push_back({cell_of(kept.space, kept.level, key, kept.mode), kept.asked, spi::describe_key(kept.space, key)});
+    nodes.push_back({cell_of(kept.space, kept.level, key, kept.mode), kept.asked, spi::describe_key(kept.space, key)});
   }
+  nodes_ = std::move(nodes);
+  made_ = true;
   return nodes_;
 }
 

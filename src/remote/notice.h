@@ -63,6 +63,7 @@ std::vector<Node> nodes_of(const spi::Plan& plan, const CellOf& cell_of);
 class HeldNodes {
  public:
   void keep(const spi::Plan& plan);
+  bool are(const spi::Plan& plan) const noexcept;  // of keep()
   std::vector<Node>& read(const CellOf& cell_of);
 
  private:
@@ -72,9 +73,11 @@ class HeldNodes {
     Space space = Space::path;
     Mode mode = Mode::X;
     bool asked = false;
+    std::uint32_t slots = 0;
   };
   std::string keys_;
   std::vector<Kept> kept_;
+  bool made_ = false;  // nodes_, from the former
   std::vector<Node> nodes_;
 };
 

@@ -292,6 +292,7 @@ void NoticeBoard::publish(Clock::time_point end) {
     if (is_news) news.push_back(std::move(notice));
     now_true.emplace(id, std::move(what));
   }
+  drop_released(news);
   std::vector<std::uint64_t> over;
   for (const auto& [id, what] : written_) {
     if (!now_true.contains(id)) over.push_back(id);
@@ -323,6 +324,18 @@ void NoticeBoard::publish(Clock::time_point end) {
   }
   if (alive_due && !ids.empty() && !failed_) say_alive(ids, limit);
   anything_written_ = !written_.empty();
+}
+
+// A lock whose notice is written is not handed over any more. One that was released or handed over meanwhile has no
+// notice.
+void NoticeBoard::drop_released(std::vector<Notice>& news) {
+  std::unordered_set<std::int64_t> fences;
+  for (const Notice& notice : news) {
+    if (!notice.waits) fences.insert(notice.fence);
+  }
+  if (fences.empty()) return;
+  const std::unordered_set<std::int64_t> held = locks_.mark_published(fences);
+  std::erase_if(news, [&](const Notice& notice) { return !notice.waits && !held.contains(notice.fence); });
 }
 
 void NoticeBoard::say_alive(const std::vector<std::uint64_t>& ids, Deadline& limit) {

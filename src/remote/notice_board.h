@@ -63,6 +63,7 @@ class NoticeBoard {
   void rest();
   void let_pass();
   void publish(Clock::time_point end);
+  void drop_released(std::vector<Notice>& news);
   void say_alive(const std::vector<std::uint64_t>& ids, Deadline& limit);
   void remove_old();
   void find_deadlocks();

@@ -145,7 +145,7 @@ std::vector<Driver::InLine> SessionDriver::in_line() const {
 }
 
 Driver::Granted SessionDriver::grant(const Ask& of) {
-  const std::vector<Cell> wanted = store_->cells(of.plan);
+  std::vector<Cell> wanted = store_->cells(of.plan);
   const SessionPool::Asking asking{of.owner, of.request, of.place, of.ticket,
                                    [&] { return of.host.waits_for_session(); }};
   SessionPool::Place place = SessionPool::Place::any;
@@ -176,7 +176,7 @@ Driver::Granted SessionDriver::grant(const Ask& of) {
           taken.session = std::move(hold->held);
           throw;
         }
-        return {Answer::granted, std::move(hold), fence};
+        return {Answer::granted, std::move(hold), fence, std::move(wanted)};
       }
       if (outcome == Outcome::missing) {
         unlock(session, Clock::now() + longest_unlock);
@@ -296,6 +296,41 @@ bool SessionDriver::give_back(std::shared_ptr<Hold> hold, Clock::time_point by) 
   const bool answered = !taken.session->broken();
   pool_.put_back(std::move(taken), mine.owner.load());
   return answered;
+}
+
+bool SessionDriver::park(Hold& hold) noexcept {
+  auto& mine = static_cast<SessionHold&>(hold);
+  if (!mine.surely()) return false;
+  mine.released = true;
+  pool_.give(mine.owner.exchange(SessionPool::nobody), SessionPool::nobody);
+  return true;
+}
+
+std::shared_ptr<Hold> SessionDriver::resume(Hold& hold, std::uint64_t owner) {
+  auto& parked = static_cast<SessionHold&>(hold);
+  std::unique_lock talking(parked.talking, std::defer_lock);
+  if (!talking.try_lock_until(Clock::now() + look_interval)) return nullptr;  // the heartbeat thread keeps it briefly
+  const bool lease = now_with_suspend() < parked.confirmed.load() + parked.lease.count();
+  if (parked.held == nullptr || parked.held->broken() || parked.gone() || !lease) return nullptr;
+  if (parked.beating) {
+    const Session::Beat beat = parked.held->heartbeat();
+    if (beat == Session::Beat::dead) return nullptr;
+    if (beat == Session::Beat::alive) parked.confirmed = parked.beat_sent;
+    parked.beating = beat == Session::Beat::none_yet;
+  } else if (parked.held->hung_up()) {
+    return nullptr;
+  }
+  pool_.give(SessionPool::nobody, owner);
+  try {
+    auto next = std::make_shared<SessionHold>(parked.held, owner, parked.confirmed.load(), lease_);
+    next->beating = parked.beating;
+    next->beat_sent = parked.beat_sent;
+    heartbeats_.replace(parked, next);
+    return next;
+  } catch (...) {  // no memory; the session stays where it is
+    pool_.give(owner, SessionPool::nobody);
+    throw;
+  }
 }
 
 void SessionDriver::give(Hold& hold, std::uint64_t to) {

@@ -32,6 +32,8 @@ class SessionDriver final : public Driver, private SessionServices {
   void let_pass(const std::unordered_set<std::uint64_t>& places) override { pool_.let_pass(places); }
   void extend(Hold& hold, const Ask& ask, Extended& result) override;
   bool give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept override;
+  bool park(Hold& hold) noexcept override;
+  std::shared_ptr<Hold> resume(Hold& hold, std::uint64_t owner) override;
   void lose(Hold& hold) override { heartbeats_.lose(static_cast<SessionHold&>(hold)); }
   void give(Hold& hold, std::uint64_t to) override;
   NoticeStore& notices() override { return store_->notices(); }

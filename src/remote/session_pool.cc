@@ -397,8 +397,7 @@ void SessionPool::put_back(Taken taken, std::uint64_t owner) noexcept {
   stop_waiting(taken.may_wait);
   used_ = Clock::now();
   if (taken.session != nullptr && !closed_ && fit(*taken.session)) {
-    if (give_to_next(taken.session)) return;
-    idle_.push_back({std::move(taken.session), used_, used_});
+    if (!give_to_next(taken.session)) idle_.push_back({std::move(taken.session), used_, used_});
   } else {
     unfit = std::move(taken.session);
     --open_;

@@ -183,9 +183,9 @@ class SessionPool {
   std::uint64_t last_ticket_ = 0;
   std::list<Making> making_;
   bool closed_ = false;
-  std::size_t open_ = 0;     // idle, tended, taken or being made
-  std::size_t tended_ = 0;   // given out by take_quiet()
-  std::size_t waiting_ = 0;  // taken, and may_wait
+  std::size_t open_ = 0;                  // idle, tended, taken or being made
+  std::size_t tended_ = 0;                // given out by take_quiet()
+  std::size_t waiting_ = 0;               // taken, and may_wait
   Accounts accounts_;                     // by owner; those with nothing are not there
   std::string server_;                    // Session::server()
   bool distrusted_ = false;               // no session was made since

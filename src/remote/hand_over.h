@@ -1,0 +1,115 @@
+// HandOver: locks that were released here and are still held at the store, because a request of this process waits for
+// exactly the same plan (B8). That request takes the lock over without asking the store.
+//
+//   held ──park──> parked ──take, the same plan──────────────────> held, by the next owner, with the next fence
+//                     ├────take, another plan in conflict────> given back
+//                     └────nobody waits for it any more, or its time is up────> given back
+//
+// The local queue decides who is next, as it does for every request: a lock is parked before its place in the queue is
+// released. INVARIANT: for a parked lock there is a request that waits for its plan in the local queue, or is on its
+// way from there to take(); otherwise it is being given back.
+//
+// Other processes are not starved: a lock is handed over at most `most` times, and not later than `longest` after the
+// store granted it. That is checked when it is released; a thread gives back what is parked for longer. (A request may
+// be the next for one node of the plan, and wait for long for another one.)
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <hierlock/spi/plan.h>
+
+#include "remote/cell.h"
+#include "remote/locks.h"
+
+namespace hierlock::remote {
+
+class HandOver {
+ public:
+  static constexpr int most = 100;  // fewer than the 128 fences that the store leaves free after each of its own
+  static constexpr std::chrono::milliseconds longest{50};
+
+  using Lock = std::shared_ptr<Held>;
+  using GiveBack = std::function<void(const Lock&)>;  // must not throw
+  using CellsOf = std::function<std::vector<Cell>()>;
+  explicit HandOver(GiveBack give_back) : give_back_(std::move(give_back)) {}
+  ~HandOver();
+  HandOver(const HandOver&) = delete;
+  HandOver& operator=(const HandOver&) = delete;
+
+  // A request that is about to wait in the local queue: while this lives, a lock on its plan may be parked.
+  class Waiting {
+   public:
+    Waiting(HandOver& of, const spi::Plan& plan);
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    friend class HandOver;
+    HandOver& of_;
+    const std::uint64_t plan_;
+    bool counts_ = true;
+  };
+
+  // Whether a request waits for the plan of this lock, and it may be handed over (once more).
+  bool wanted(const Held& held) const;
+  // False: nobody waits for it any more, or there is no memory. The caller gives it back then.
+  bool park(const Lock& held) noexcept;
+
+  // The request has its place in the local queue. Returns the lock that is parked for its plan, or null. In the latter
+  // case no parked lock is in conflict with the cells any more, and the store can be asked. `waiting` ends.
+  Lock take(const spi::Plan& plan, const CellsOf& cells, Waiting* waiting);
+  // The same for a request that takes none over: an extend.
+  void clear(const CellsOf& cells);
+
+  // Equal plans have equal numbers.
+  static std::uint64_t number_of(const spi::Plan& plan) noexcept;
+
+  // For good: nothing is parked any more, and the thread ends. Returns when it has, or soon after `by`. Again is
+  // harmless.
+  void end(Clock::time_point by) noexcept;
+
+ private:
+  struct Parked;
+  using Entry = std::list<Parked>::iterator;
+  using ByPlan = std::unordered_multimap<std::uint64_t, Entry>;
+  using ByCell = std::multimap<Place, Entry>;
+  struct Parked {
+    Lock held;
+    std::optional<ByPlan::iterator> by_plan{};
+    std::vector<ByCell::iterator> by_cell{};
+  };
+
+  Lock remove(Entry entry) noexcept;
+  void remove_conflicting(const std::vector<Cell>& cells, std::vector<Lock>& removed);
+  void stop_waiting(Waiting& waiting, std::vector<Lock>& unwanted) noexcept;
+  void give_back(const std::vector<Lock>& unwanted) const;
+  void run(const std::stop_token& end);
+
+  const GiveBack give_back_;
+  std::atomic<std::size_t> count_{0};  // of parked locks; written under the mutex
+
+  mutable std::mutex mutex_;                                // guards what follows
+  std::unordered_map<std::uint64_t, std::size_t> waiting_;  // by number of the plan
+  std::list<Parked> parked_;
+  ByPlan by_plan_;
+  ByCell by_cell_;
+  std::condition_variable woken_, ended_;
+  bool closed_ = false, runs_ = false;
+  bool asleep_ = false;  // the thread waits until something is parked
+  std::jthread thread_;
+};
+
+}  // namespace hierlock::remote
