@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -127,6 +128,10 @@ class Driver {
 
   // --- life ----------------------------------------------------------------------------------------------
 
+  // Called once, before anything else. `stands` tells whether there is a notice of a session; until there is none, the
+  // session must not be used for another lock. notices_changed() tells that some have gone.
+  virtual void attach(std::function<bool(std::uint64_t session)>) {}
+  virtual void notices_changed() noexcept {}
   // Before the first lock; again is harmless. Throws Error.
   virtual void start() = 0;
   // Called now and then by a thread that may take its time.

@@ -97,7 +97,9 @@ class QueueWait final : public spi::WaitObserver {
       if (pending_ == nullptr && (pending_ = make_(stop_)) != nullptr) {
         pending_->owner_name = waiting.owner();
         pending_->queue_owner = waiting.owner_number();
+        pending_->may_block = true;
         locks_.add(pending_);
+        board_.expect();
         board_.changed(request_.deadline);
       }
     } catch (...) {  // no memory: the next time
@@ -132,7 +134,9 @@ class Gate final : public spi::Backend {
         queue_(embedded::open_queue(options.owners)),
         hand_over_(
             [this](const HandOver::Lock& held) { driver_->give_back(held->hold, Clock::now() + longest_release); }),
-        board_(*driver_, locks_, *queue_, options.publish_after) {}
+        board_(*driver_, locks_, *queue_, options.publish_after) {
+    driver_->attach([this](std::uint64_t session) { return board_.stands(session); });
+  }
   ~Gate() override { board_.end(Clock::now()); }
 
   Capabilities capabilities() const override { return driver_->capabilities(); }
@@ -232,7 +236,10 @@ class Gate::AtStore final : public WaitHost {
     pending->session = session;
     pending->owner_name = owner_name();
     pending->nodes = nodes_of(request_.plan, gate_.cell_of());
+    const auto targets = std::count_if(pending->nodes.begin(), pending->nodes.end(), [](auto& n) { return n.asked; });
+    pending->may_block = targets > 1 || gate_.locks_.any_of(owner_);
     gate_.locks_.add(pending);
+    if (pending->may_block) gate_.board_.expect();
     gate_.board_.changed(request_.deadline);
     return pending.get();
   }
@@ -516,7 +523,8 @@ void Gate::release(const spi::Grant& grant) noexcept {
   const bool confirmed = driver_->give_back(held->hold, end);
   if (held->local.id != 0) queue_->release(held->local);
   // If the store does not answer, the notice is left to the thread: there is no time for it here (B6).
-  confirmed ? board_.changed(end) : board_.wake();
+  if (confirmed) board_.changed(end);
+  if (!confirmed || held->published) board_.wake();
   leave(end);
 }
 

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <future>
 #include <latch>
 #include <numeric>
+#include <random>
 #include <thread>
 
 #include "remote/testing/scripted_store.h"
@@ -703,6 +705,75 @@ TEST(Deadlocks, are_not_seen_in_a_crowd_that_only_waits) {  // B11, B12
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(granted, 2 * each);
   EXPECT_EQ(failed, 0);
+}
+
+// Paths whose order is the same in the local queue (by name) and at the scripted store (by cell): the longest such
+// list.
+std::vector<std::string> paths_in_one_order() {
+  std::vector<std::pair<std::string, std::size_t>> all;
+  for (char c = 'a'; c <= 'z'; ++c) {
+    const PlanOf wanted({std::string(1, c)});
+    all.emplace_back(std::string(1, c), std::hash<std::string_view>()(wanted.plan().steps().front().key));
+  }
+  std::vector<std::vector<std::string>> longest(all.size());  // by the path that it ends with
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) {
+      if (all[k].second < all[i].second && longest[k].size() > longest[i].size()) longest[i] = longest[k];
+    }
+    longest[i].push_back(all[i].first);
+  }
+  return *std::max_element(longest.begin(), longest.end(),
+                           [](const auto& a, const auto& b) { return a.size() < b.size(); });
+}
+
+// Locks that all processes take in one order close no cycle, however they wait. HIERLOCK_RUNS sets how many are tried.
+TEST(Deadlocks, are_never_seen_where_locks_are_taken_in_one_order) {  // B11
+  const char* const set = std::getenv("HIERLOCK_RUNS");
+  const int most = set != nullptr ? std::atoi(set) : 4000;
+  const std::uint32_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::vector<std::string> paths = paths_in_one_order();
+  ASSERT_GE(paths.size(), 5u);
+  paths.resize(5);
+  for (const bool shows_waits : {true, false}) {
+    ScriptedServer server;
+    server.shows_waits = shows_waits;
+    server.notice_time = 3ms;  // so that notices are late
+    const std::unique_ptr<spi::Backend> gates[] = {open_scripted(server, 64, 200ms), open_scripted(server, 64, 200ms),
+                                                   open_scripted(server, 64, 200ms)};
+    std::atomic<int> runs = 0, victims = 0, slow = 0;
+    std::mutex mutex;
+    std::string told;
+    std::vector<std::thread> threads;
+    for (std::uint32_t i = 0; i < 24; ++i) {
+      threads.emplace_back([&, i] {
+        std::mt19937 random(seed + i);
+        spi::Backend& gate = *gates[i % 3];
+        while (runs.fetch_add(1) < most) {
+          std::vector<spi::Grant> held;
+          const Clock::time_point begin = Clock::now();
+          for (std::size_t target = 0; target < paths.size(); ++target) {
+            if (random() % 2 == 0) continue;
+            std::vector<std::string> wanted{paths[target]};
+            if (random() % 4 == 0 && target + 1 < paths.size()) wanted.push_back(paths[++target]);
+            const auto error = error_of([&] { held.push_back(*acquire(gate, wanted)); });
+            if (error) {
+              ++victims;
+              const std::lock_guard guard(mutex);
+              told = error->what();
+            }
+          }
+          if (Clock::now() - begin > 40ms) ++slow;
+          if (random() % 40 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));  // it works
+          for (const spi::Grant& grant : held) gate.release(grant);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(victims, 0) << (shows_waits ? "with" : "without") << " the server's view: " << told;
+    EXPECT_GT(slow, most / 100) << "there was nothing to be seen";
+    EXPECT_GT(server.notices_read, 0u);
+  }
 }
 
 // --- notices ---------------------------------------------------------------------------------------------

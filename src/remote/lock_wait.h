@@ -50,6 +50,8 @@ struct Pending {
   std::string owner_name;
   std::uint64_t queue_owner = 0;  // while it waits in the local queue: its owner's number there
   std::vector<Node> nodes;
+  // It can be part of a deadlock: its owner holds a lock, or it asks for several targets and may have some of them.
+  bool may_block = false;
   const Clock::time_point since = Clock::now();
 
   // A request at the store is woken by a descriptor, one in the local queue by a stop. The descriptor is a copy: the
@@ -66,9 +68,8 @@ struct Pending {
   const std::string& cycle() const noexcept { return cycle_; }
   const std::vector<Error::Wait>& waits() const noexcept { return waits_; }
 
-  // The DeadlockFinder's caller alone uses it: a cycle that this wait was seen in.
+  // The DeadlockFinder's caller alone uses it: since when, and how often, this wait was seen in a cycle.
   struct Suspicion {
-    std::string key;  // empty: nothing is suspected
     Clock::time_point since{};
     int looks = 0;
   } suspicion;

@@ -41,7 +41,9 @@ struct Notice {
   // Of a wait in the queue of its process: the sessions that ask the store and that it stands behind there, directly or
   // through others. The process knows its own queue exactly.
   std::vector<std::uint64_t> behind{};
-  std::int64_t began = 0;  // of the process's own: tells two waits of one session apart. Not published
+  // Of the process's own, not published: tells two waits of one session apart; Pending::may_block.
+  std::int64_t began = 0;
+  bool may_block = false;
 
   std::uint64_t id() const noexcept { return session * 2 + (waits ? 1 : 0); }  // unique in the store
   bool queued() const noexcept { return (session & in_queue) != 0; }

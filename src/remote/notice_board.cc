@@ -19,15 +19,23 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds look_interval{100}, idle_interval{500}, shortest_end{100};
+// A wait that may be part of a deadlock is published, and looked at, after so long (B11).
+constexpr milliseconds suspect_after{20};
 constexpr seconds say_alive_interval{3}, remove_old_interval{60};
 constexpr seconds pause_after_failure{3}, longest_publish{2};
 // Publishing may not hold up a lock that was granted, or is released, for long.
 constexpr milliseconds longest_publish_at_once{200};
-// If the store does not show who waits for whom, a cycle is certain only after it has lasted for so long, and was seen
-// so often.
+// While such a wait lasts, looks are so far apart: more and more, until something changes.
+constexpr milliseconds first_pause{20}, longest_pause{250};
+// The store's view costs the server more than reading notices. It is asked so often at most; less and less often, as
+// long as it confirms no cycle.
+constexpr milliseconds first_view_pause{40}, longest_view_pause{640};
+// A cycle must have lasted for so long after it was first seen. Some member may be a notice whose process has not come
+// to remove it. The store's view shows who really waits there. It does not show queues of other processes.
+constexpr milliseconds seen_by_store{20}, seen_in_queues{400}, seen_in_notices{250};
+// If the store does not show who waits for whom, what only may be a cycle must last for so long, and be seen so often.
 constexpr seconds may_be_cycle_for{3};
 constexpr int may_be_cycle_looks = 4;
-constexpr milliseconds ask_store_interval{750};
 
 // The name of this Locker, unique anywhere.
 std::string process_name() {
@@ -37,6 +45,8 @@ std::string process_name() {
   return host_name().substr(0, 100) + ":" + std::to_string(getpid()) + ":" + std::to_string(now.tv_sec) + "." +
          std::to_string(now.tv_nsec) + "." + std::to_string(lockers.fetch_add(1)) + ":";
 }
+
+std::uint64_t session_of(std::uint64_t id) { return id / 2; }  // Notice::id()
 
 bool queued(const Pending& pending) { return (pending.session & in_queue) != 0; }
 
@@ -81,6 +91,20 @@ void NoticeBoard::wake() noexcept {
   woken_.notify_one();
 }
 
+void NoticeBoard::expect() noexcept {
+  const Clock::time_point soon = Clock::now() + std::min(suspect_after, publish_after_);
+  const std::lock_guard guard(mutex_);
+  pause_ = first_pause;
+  if (due_ <= soon) return;
+  due_ = soon;
+  woken_.notify_one();
+}
+
+bool NoticeBoard::stands(std::uint64_t session) const noexcept {
+  const std::lock_guard guard(standing_mutex_);
+  return standing_.contains(session);
+}
+
 void NoticeBoard::end(Clock::time_point by) noexcept {
   std::unique_lock guard(mutex_);
   if (!runs_) return;
@@ -94,24 +118,31 @@ void NoticeBoard::end(Clock::time_point by) noexcept {
 
 void NoticeBoard::rest() {
   const bool busy = anything_written_.load() || !locks_.empty() || !locks_.all_pending().empty();
+  const Clock::time_point until = Clock::now() + (busy ? look_interval : idle_interval);
   std::unique_lock guard(mutex_);
-  woken_.wait_for(guard, busy ? look_interval : idle_interval, [this] { return wake_; });
+  while (!wake_ && Clock::now() < std::min(until, due_)) woken_.wait_until(guard, std::min(until, due_));
   wake_ = false;
+  if (Clock::now() >= due_) due_ = Clock::time_point::max();
 }
 
 void NoticeBoard::run(const std::stop_token& end) {
-  Clock::time_point again{};
+  Clock::time_point again{}, tended{};
   while (!end.stop_requested()) {
     try {
       rest();
       if (end.stop_requested()) break;
-      let_pass();
+      const bool tends = Clock::now() - tended >= look_interval;
+      if (tends) {
+        tended = Clock::now();
+        let_pass();
+      }
+      driver_.notices_changed();  // one that cannot be removed does not keep its session for ever
       if (Clock::now() < again) continue;
       failed_ = false;
       publish(Clock::now() + longest_publish);
       if (!failed_ && !end.stop_requested()) remove_old();
       if (!failed_ && !end.stop_requested()) find_deadlocks();
-      if (!end.stop_requested()) {
+      if (tends && !end.stop_requested()) {
         Deadline limit = soon();
         driver_.housekeep(limit);
       }
@@ -139,7 +170,7 @@ void NoticeBoard::let_pass() {
   if (in_line.empty()) return;
   std::vector<std::uint64_t> from;
   for (const auto& pending : locks_.all_pending()) {
-    if (queued(*pending) && Clock::now() - pending->since >= look_interval) from.push_back(pending->queue_owner);
+    if (queued(*pending)) from.push_back(pending->queue_owner);
   }
   if (from.empty()) return;
   std::unordered_map<std::uint64_t, std::uint64_t> owners;  // by lock of the local queue
@@ -224,6 +255,7 @@ std::vector<Notice> NoticeBoard::own(bool with_queue) const {
     Notice& notice = add(p.session, p.owner, p.local, p.nodes, p.since);
     if (notice.owner_name.empty()) notice.owner_name = p.owner_name;
     notice.waits = true;
+    notice.may_block = p.may_block;
     return notice;
   };
   for (const auto& pending : at_store) add_wait(*pending);
@@ -261,14 +293,17 @@ void NoticeBoard::publish(Clock::time_point end) {
   if (version == published_version_ && !alive_due && (all_published_ || now < again_)) return;
   if (written_.empty()) {
     const auto old = [&](const auto& one) { return now - one->since >= publish_after_; };
+    const auto old_wait = [&](const auto& one) { return now - one->since >= published_after(*one); };
     const auto held = locks_.all_held();
     const auto pending = locks_.all_pending();
-    if (std::none_of(held.begin(), held.end(), old) && std::none_of(pending.begin(), pending.end(), old)) return;
+    if (std::none_of(held.begin(), held.end(), old) && std::none_of(pending.begin(), pending.end(), old_wait)) return;
   }
   Deadline limit(end, &ending_);
   std::vector<Notice> notices = own(true);
   const std::size_t count = notices.size();
-  const auto lasts = [&](const Notice& notice) { return notice.age >= publish_after_; };
+  const auto lasts = [&](const Notice& notice) {
+    return notice.age >= (notice.may_block ? std::min(suspect_after, publish_after_) : publish_after_);
+  };
   std::set<std::string> waiting;
   for (const Notice& notice : notices) {
     if (notice.waits && lasts(notice)) waiting.insert(notice.owner);
@@ -292,7 +327,7 @@ void NoticeBoard::publish(Clock::time_point end) {
     if (is_news) news.push_back(std::move(notice));
     now_true.emplace(id, std::move(what));
   }
-  drop_released(news);
+  stand_by(news);
   std::vector<std::uint64_t> over;
   for (const auto& [id, what] : written_) {
     if (!now_true.contains(id)) over.push_back(id);
@@ -313,6 +348,12 @@ void NoticeBoard::publish(Clock::time_point end) {
   if (removed) {
     for (const std::uint64_t id : over) written_.erase(id);
   }
+  {
+    const std::lock_guard standing(standing_mutex_);
+    standing_.clear();
+    for (const auto& [id, what] : written_) standing_.insert(session_of(id));
+  }
+  driver_.notices_changed();
   const bool all_written = std::find(done.written.begin(), done.written.end(), false) == done.written.end();
   all_published_ = all_published_ && all_written && removed;
   if (!all_written && !done.failed) again_ = now + pause_after_failure;
@@ -326,16 +367,26 @@ void NoticeBoard::publish(Clock::time_point end) {
   anything_written_ = !written_.empty();
 }
 
-// A lock whose notice is written is not handed over any more. One that was released or handed over meanwhile has no
-// notice.
-void NoticeBoard::drop_released(std::vector<Notice>& news) {
+// From now on the sessions of these notices are not used for another lock, until their notices are gone. A lock that
+// was released, or a wait that has ended, before that has no notice: its session may be another's by now.
+void NoticeBoard::stand_by(std::vector<Notice>& news) {
+  if (news.empty()) return;
   std::unordered_set<std::int64_t> fences;
-  for (const Notice& notice : news) {
-    if (!notice.waits) fences.insert(notice.fence);
+  {
+    const std::lock_guard guard(standing_mutex_);
+    for (const Notice& notice : news) {
+      standing_.insert(session_of(notice.id()));
+      if (!notice.waits) fences.insert(notice.fence);
+    }
   }
-  if (fences.empty()) return;
   const std::unordered_set<std::int64_t> held = locks_.mark_published(fences);
-  std::erase_if(news, [&](const Notice& notice) { return !notice.waits && !held.contains(notice.fence); });
+  std::set<std::pair<std::uint64_t, std::int64_t>> waits;
+  for (const auto& pending : locks_.all_pending()) {
+    waits.emplace(pending->session, pending->since.time_since_epoch().count());
+  }
+  std::erase_if(news, [&](const Notice& notice) {
+    return notice.waits ? !waits.contains({notice.session, notice.began}) : !held.contains(notice.fence);
+  });
 }
 
 void NoticeBoard::say_alive(const std::vector<std::uint64_t>& ids, Deadline& limit) {
@@ -378,17 +429,27 @@ std::string NoticeBoard::in_the_way_of(std::uint64_t session, Clock::time_point 
 
 // --- deadlocks -------------------------------------------------------------------------------------------
 
+milliseconds NoticeBoard::published_after(const Pending& pending) const {
+  return pending.may_block ? std::min(suspect_after, publish_after_) : publish_after_;
+}
+
 // A cycle counts only if it is seen twice. The first sighting may be a stale notice: the process that has to remove it
 // may be stopped. So the store is asked, too. All members see the same notices, so all choose the same victim.
 // Therefore our own notices are judged as they are published, with the age that they have there.
 void NoticeBoard::find_deadlocks() {
   const Clock::time_point now = Clock::now();
-  if (now - looked_ < publish_after_ / 4) return;
   std::vector<std::shared_ptr<Pending>> waiting = locks_.all_pending();
   std::erase_if(waiting, [&](const auto& p) {
-    return now - p->since < publish_after_ || p->victim() || !locks_.any_of(p->owner);  // only a holder is a victim
+    return now - p->since < published_after(*p) || p->victim() ||
+           !locks_.any_of(p->owner);  // only a holder is a victim
   });
   if (waiting.empty()) return;
+  milliseconds pause{};
+  {
+    const std::lock_guard guard(mutex_);
+    pause = pause_;
+  }
+  if (now - looked_ < pause) return look_again(looked_ + pause);
   looked_ = now;
   std::vector<Notice> mine = own(true);
   Deadline limit = soon();
@@ -412,34 +473,60 @@ void NoticeBoard::find_deadlocks() {
   }
 
   DeadlockFinder finder(all);
-  std::optional<View> view;
-  std::optional<DeadlockFinder> with_view;
-  bool suspects = false;
+  std::vector<std::pair<Pending*, const Notice*>> seen_before;
+  bool suspects = false, news = false;
   for (const auto& pending : waiting) {
     const auto found = own_waits.find(pending->session);
-    std::optional<Cycle> cycle = found == own_waits.end() ? std::nullopt : finder.find(*found->second);
-    if (cycle && !view && (cycle->surely || now >= ask_store_again_)) {
-      view = driver_.waits(limit);
-      if (view) with_view.emplace(all, &*view);
-    }
-    if (cycle) cycle = with_view ? with_view->find(*found->second) : std::nullopt;
-    if (!cycle || cycle->victim != found->second) {
+    if (found == own_waits.end() || !finder.find(*found->second)) {
       pending->suspicion = {};
       continue;
     }
     suspects = true;
-    judge(*pending, *cycle, now);
+    if (++pending->suspicion.looks == 1) {
+      pending->suspicion.since = now;
+      news = true;
+    } else if (now - pending->suspicion.since >= seen_by_store) {
+      seen_before.emplace_back(pending.get(), found->second);
+    }
   }
-  if (view && !suspects) ask_store_again_ = now + ask_store_interval;  // it is not asked for nothing all the time
+  if (news) view_pause_ = first_view_pause;
+  if (!seen_before.empty() && now >= ask_store_again_) {
+    const std::optional<View> view = driver_.waits(limit);
+    if (view) {
+      DeadlockFinder with_view(all, &*view);
+      for (const auto& [pending, notice] : seen_before) judge(*pending, *notice, with_view, *view, now);
+    }
+    ask_store_again_ = Clock::now() + view_pause_;
+    view_pause_ = std::min(2 * view_pause_, longest_view_pause);
+  }
+  pause = suspects ? first_pause : std::min(2 * pause, longest_pause);
+  {
+    const std::lock_guard guard(mutex_);
+    pause_ = pause;
+  }
+  look_again(Clock::now() + pause);
 }
 
-void NoticeBoard::judge(Pending& pending, const Cycle& cycle, Clock::time_point now) {
-  Pending::Suspicion& suspicion = pending.suspicion;
-  const std::string key = cycle.key();
-  if (suspicion.key != key || cycle.age() < now - suspicion.since) suspicion = {key, now, 0};
-  ++suspicion.looks;
-  const bool lasts = suspicion.looks >= may_be_cycle_looks && now - suspicion.since >= may_be_cycle_for;
-  if (cycle.surely ? suspicion.looks >= 2 : lasts) pending.choose_as_victim(cycle.text(), cycle.waits());
+void NoticeBoard::look_again(Clock::time_point at) {
+  const std::lock_guard guard(mutex_);
+  due_ = std::min(due_, at);
+}
+
+void NoticeBoard::judge(Pending& pending, const Notice& wait, DeadlockFinder& with_view, const View& view,
+                        Clock::time_point now) {
+  const std::optional<Cycle> cycle = with_view.find(wait);
+  if (!cycle || cycle->victim != &wait) return;
+  const Clock::duration lasted = now - pending.suspicion.since;
+  if (cycle->age() < lasted) {  // a member is younger than what was seen
+    pending.suspicion = {now, 1};
+    return;
+  }
+  const bool shown = view.seen && view.note.empty();
+  const bool in_queues = std::any_of(cycle->members.begin(), cycle->members.end(),
+                                     [&](const Notice* member) { return member->queued() && !is_own(*member); });
+  const Clock::duration surely_after = in_queues ? seen_in_queues : shown ? seen_by_store : seen_in_notices;
+  const bool lasts = pending.suspicion.looks >= may_be_cycle_looks && lasted >= may_be_cycle_for;
+  if (cycle->surely ? lasted >= surely_after : lasts) pending.choose_as_victim(cycle->text(), cycle->waits());
 }
 
 }  // namespace hierlock::remote

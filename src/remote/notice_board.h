@@ -1,9 +1,11 @@
 // NoticeBoard: tells other processes what this Locker holds and waits for, and finds the deadlocks that only all
 // notices together show (B11).
 //
-// A lock or a wait that has lasted for `publish_after` is published; with a wait, all that its owner holds. Every
-// member of a cycle waits and holds, here in the local queue or at the store. So the notices of all processes contain
-// every cycle. A thread of its own does it, because it computes and talks to the store: neither may delay a heartbeat.
+// A lock or a wait that has lasted for `publish_after` is published; with a wait, all that its owner holds. A wait that
+// may be part of a deadlock is published after 20 ms: its owner holds a lock, or it asks for several targets and may
+// have got some. Every member of a cycle waits and holds, here in the local queue or at the store. So the notices of
+// all processes contain every cycle. A thread of its own does it, because it computes and talks to the store: neither
+// may delay a heartbeat.
 #pragma once
 
 #include <atomic>
@@ -17,6 +19,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "embedded/embedded.h"
@@ -41,6 +44,10 @@ class NoticeBoard {
 
   void start();          // on first use; again is harmless. Throws Error
   void wake() noexcept;  // something changed that others should know soon
+  // A wait has begun that may be part of a deadlock.
+  void expect() noexcept;
+  // Whether there is, or may be, a notice of this session: other processes take it for that of the owner it names.
+  bool stands(std::uint64_t session) const noexcept;
   // For good, when nothing is held and nobody asks any more. Notices are removed, as far as there is time. Returns when
   // that is done, or soon after `by`. Again is harmless.
   void end(Clock::time_point by) noexcept;
@@ -63,11 +70,13 @@ class NoticeBoard {
   void rest();
   void let_pass();
   void publish(Clock::time_point end);
-  void drop_released(std::vector<Notice>& news);
+  void stand_by(std::vector<Notice>& news);
   void say_alive(const std::vector<std::uint64_t>& ids, Deadline& limit);
   void remove_old();
   void find_deadlocks();
-  static void judge(Pending& pending, const Cycle& cycle, Clock::time_point now);
+  void judge(Pending& pending, const Notice& wait, DeadlockFinder& with_view, const View& view, Clock::time_point now);
+  void look_again(Clock::time_point at);
+  std::chrono::milliseconds published_after(const Pending& pending) const;
   std::vector<std::vector<std::uint64_t>> behind(const std::vector<std::shared_ptr<Pending>>& queued,
                                                  const std::vector<std::shared_ptr<Pending>>& at_store,
                                                  const std::map<std::uint64_t, std::uint64_t>& owners) const;
@@ -92,11 +101,17 @@ class NoticeBoard {
 
   // The thread's own.
   Clock::time_point removed_old_ = Clock::now(), looked_{}, ask_store_again_{};
+  std::chrono::milliseconds view_pause_{};
+
+  mutable std::mutex standing_mutex_;  // guards what follows
+  std::unordered_set<std::uint64_t> standing_;
 
   SharedDeadline ending_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable woken_, ended_;
   bool runs_ = false, wake_ = false;
+  Clock::time_point due_ = Clock::time_point::max();  // the thread rests no longer than that
+  std::chrono::milliseconds pause_{};                 // between two looks for deadlocks
   std::jthread thread_;
 };
 

@@ -42,6 +42,8 @@ class SessionDriver final : public Driver, private SessionServices {
   bool is_own(std::uint64_t session) const override { return sessions_->has(session); }
   RowNames row_names() const override { return store_->row_names(); }
   void describe(Snapshot& snapshot) const override { store_->describe(snapshot); }
+  void attach(std::function<bool(std::uint64_t)> stands) override { pool_.set_stands(std::move(stands)); }
+  void notices_changed() noexcept override { pool_.let_in(); }
   void start() override { heartbeats_.start(); }
   void housekeep(Deadline& limit) override { store_->housekeep(limit); }
   void end(Clock::time_point by) noexcept override;

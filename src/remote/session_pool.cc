@@ -16,6 +16,9 @@ constexpr seconds longest_connect{5};
 // the answer, and asks on another.
 constexpr milliseconds usually_alive{50};
 
+// If a notice cannot be removed, its session is closed after so long.
+constexpr seconds longest_aside{3};
+
 // Many waits that end at the same time share the side session, as long as it answers.
 constexpr milliseconds usually_free{50};
 
@@ -30,6 +33,7 @@ SessionPool::SessionPool(std::size_t most, Connect connect)
       most_waiting_(std::max<std::size_t>(1, most - std::max<std::size_t>(1, most / 4))),
       connect_(std::move(connect)) {
   idle_.reserve(most);
+  aside_.reserve(most);
 }
 
 SessionPool::~SessionPool() {
@@ -52,7 +56,7 @@ SessionPool::Taken SessionPool::take(const Asking& asking, Place place) {
   const spi::Request& request = asking.request;
   const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
   Guard guard(mutex_);
-  const auto settled = [&] { return available() || tended_ == 0; };
+  const auto settled = [&] { return available() || (tended_ == 0 && aside_.empty()); };
   if (!settled()) {
     const Clock::time_point soon = Clock::now() + seconds(1);  // nobody uses them, so they are back by then
     settled_.wait_until(guard, cancel, std::min(soon, request.deadline.value_or(soon)), settled);
@@ -396,6 +400,10 @@ void SessionPool::put_back(Taken taken, std::uint64_t owner) noexcept {
   disown(owner);
   stop_waiting(taken.may_wait);
   used_ = Clock::now();
+  if (taken.session != nullptr && !closed_ && stands_ && stands_(taken.session->id())) {
+    aside_.push_back({std::move(taken.session), used_, used_});
+    return;
+  }
   if (taken.session != nullptr && !closed_ && fit(*taken.session)) {
     if (!give_to_next(taken.session)) idle_.push_back({std::move(taken.session), used_, used_});
   } else {
@@ -404,6 +412,28 @@ void SessionPool::put_back(Taken taken, std::uint64_t owner) noexcept {
   }
   if (tended_ > 0) settled_.notify_all();
   wake_next();
+}
+
+void SessionPool::let_in() noexcept {
+  for (;;) {
+    std::unique_ptr<Session> unfit;  // closed without the mutex
+    const std::lock_guard guard(mutex_);
+    const Clock::time_point now = Clock::now();
+    const auto one = std::find_if(aside_.begin(), aside_.end(), [&](const Idle& idle) {
+      return now - idle.used > longest_aside || !stands_(idle.session->id());
+    });
+    if (one == aside_.end()) return;
+    Idle idle = std::move(*one);
+    aside_.erase(one);
+    if (fit(*idle.session) && !stands_(idle.session->id())) {
+      if (!give_to_next(idle.session)) idle_.push_back(std::move(idle));
+    } else {
+      unfit = std::move(idle.session);
+      --open_;
+    }
+    settled_.notify_all();
+    wake_next();
+  }
 }
 
 void SessionPool::give(std::uint64_t from, std::uint64_t to) {
@@ -479,6 +509,8 @@ void SessionPool::close(Clock::time_point by) noexcept {
   {
     Guard guard(mutex_);
     closed_ = true;
+    std::move(aside_.begin(), aside_.end(), std::back_inserter(idle_));
+    aside_.clear();
     ending_.set(Clock::now());
     settled_.wait_until(guard, by,
                         [this] { return std::all_of(making_.begin(), making_.end(), [](auto& m) { return m.done; }); });

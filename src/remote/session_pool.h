@@ -16,6 +16,10 @@
 // such requests and calls let_pass() for them: they get `full`, give their place in the queue back, and queue again.
 // They keep their ticket, and so their place in line.
 //
+// Other processes know a session by its notice. As long as that stands, the session is not used for another lock:
+// they would take the new owner for the old one, and see deadlocks that are none. So such a session is kept aside until
+// its notice is gone. (`stands`, and let_in().)
+//
 // Each session is made by a thread of its own. So a deadline and a cancellation are kept while one is made. A session
 // that was begun for a request without the time to wait for it goes to the next request. Otherwise requests with short
 // timeouts would never have a session to a server that is far away.
@@ -105,6 +109,11 @@ class SessionPool {
   std::string server();  // empty before the first session
   bool used_since(Clock::time_point then);
 
+  // Tells whether there is a notice of a session. Set once, before the first take(). Must not throw.
+  void set_stands(std::function<bool(std::uint64_t session)> stands) { stands_ = std::move(stands); }
+  // Sessions that were kept aside and have no notice any more can be used again. Closes those whose notice stays.
+  void let_in() noexcept;
+
   // One that is ready, of nobody yet.
   void add(std::unique_ptr<Session> session);
 
@@ -174,16 +183,17 @@ class SessionPool {
 
   const std::size_t most_, most_waiting_;
   const Connect connect_;
+  std::function<bool(std::uint64_t)> stands_;
 
   mutable std::mutex mutex_;             // guards what follows
   std::condition_variable_any settled_;  // a session is made, or back from take_quiet()
-  std::vector<Idle> idle_;               // with room for all: giving one back must not need memory
+  std::vector<Idle> idle_, aside_;       // with room for all: giving one back must not need memory
   Lines line_, waiting_line_;            // by Place; the first one is next
   std::atomic<std::size_t> in_line_{0};  // how many stand in both. Written under the mutex
   std::uint64_t last_ticket_ = 0;
   std::list<Making> making_;
   bool closed_ = false;
-  std::size_t open_ = 0;                  // idle, tended, taken or being made
+  std::size_t open_ = 0;                  // idle, aside, tended, taken or being made
   std::size_t tended_ = 0;                // given out by take_quiet()
   std::size_t waiting_ = 0;               // taken, and may_wait
   Accounts accounts_;                     // by owner; those with nothing are not there
