@@ -1,0 +1,34 @@
+// Groups: what measures the cases, one function for each group of the table in cases.cc.
+#pragma once
+
+#include "session.h"
+
+namespace bench::groups {
+
+void pair(Session& session);
+void instructions(Session& session);
+void hot(Session& session);
+void disjoint2(Session& session);
+void hot2(Session& session);
+void million(Session& session);
+void alone(Session& session);
+void handover(Session& session);
+void uuid(Session& session);
+void string(Session& session);
+void named(Session& session);
+void slots(Session& session);
+void contended(Session& session);
+void shm(Session& session);
+void shm_disjoint2(Session& session);
+void shm_hot2(Session& session);
+void shm_handover(Session& session);
+void exec(Session& session);
+void waiting(Session& session);
+void drain(Session& session);
+void entangled(Session& session);
+void mysql(Session& session);
+void mariadb(Session& session);
+void provision_mysql(Session& session);
+void provision_mariadb(Session& session);
+
+}  // namespace bench::groups
