@@ -19,6 +19,9 @@ constexpr auto time = Unit::nanoseconds;
 constexpr auto bytes = Unit::bytes;
 constexpr auto cores = Unit::cores;
 constexpr auto instructions_run = Unit::instructions;
+constexpr auto bytes_a_second = Unit::bytes_per_second;
+constexpr auto sleeps = Unit::sleeps;
+constexpr auto statements = Unit::statements_per_second;
 
 constexpr std::string_view spread = "1 thread, 1,000 users";
 constexpr std::string_view of_a_pair = "instructions of a pair on memory:, prepared target";
@@ -68,6 +71,19 @@ constexpr std::string_view digits = "one INSERT of cross-joined digits";
 constexpr std::string_view on_mysql = "MySQL, 1 thread, nobody in the way";
 constexpr std::string_view on_mariadb = "MariaDB, 1 thread, nobody in the way";
 constexpr std::string_view by_row = "a prepared and closed SELECT a row";
+
+constexpr std::string_view herd = "1,000 threads on 16 connections, a path each";
+constexpr std::string_view herd_processor = "processor time of the process a pair, 1,000 threads";
+constexpr std::string_view herd_sleeps = "sleeps of its threads a pair, 1,000 threads";
+constexpr std::string_view sixteen = "16 threads on them";
+constexpr std::string_view wait_one = "what a process uses in which 1,000 threads wait for one path";
+constexpr std::string_view wait_holding = "the same if 8 of them hold a lock";
+constexpr std::string_view wait_paths = "the same if they wait for 1,000 paths under a held one";
+constexpr std::string_view wait_server = "what the server uses meanwhile, for all 3,000";
+constexpr std::string_view fifth_core = "a limit of 0.2 of a core";
+constexpr std::string_view notices = "notices of 64 processes, 15 threads each hold and wait";
+constexpr std::string_view all_said = "all that they and the server say to each other";
+constexpr std::string_view held_1000 = "statements that 1,000 held locks cause";
 
 constexpr std::string_view bdb = "Berkeley DB, private region";
 constexpr std::string_view bdb_stock = "Berkeley DB, default partitions";
@@ -138,6 +154,26 @@ constexpr Case cases[] = {
     {"entangled", "futex", "one", "futex", time, no_bar, new_wait, queue_of_futexes},
     {"mysql", "by-row", "ours", "by-row", rate, at_least(3), on_mysql, by_row},
     {"mariadb", "by-row", "ours", "by-row", rate, at_least(3), on_mariadb, by_row},
+    {"mysql-herd", "sixteen", "thousand", "sixteen", rate, at_least(0.7), herd, sixteen},
+    {"mysql-herd", "processor", "thousand-processor", "sixteen-processor", time, no_bar, herd_processor, sixteen},
+    {"mysql-herd", "sleeps", "thousand-sleeps", "sixteen-sleeps", sleeps, no_bar, herd_sleeps, sixteen},
+    {"mysql-waiting", "one", "one", "limit", cores, at_most(1), wait_one, fifth_core},
+    {"mysql-waiting", "some-hold", "some-hold", "limit", cores, at_most(1), wait_holding, fifth_core},
+    {"mysql-waiting", "many-paths", "many-paths", "limit", cores, at_most(1), wait_paths, fifth_core},
+    {"mysql-waiting", "server", "server", "limit", cores, no_bar, wait_server, fifth_core},
+    {"mysql-notices", "limit", "notices", "limit", bytes_a_second, at_most(1), notices, "a limit of 1 MB/s"},
+    {"mysql-notices", "all", "all", "limit", bytes_a_second, no_bar, all_said, "a limit of 1 MB/s"},
+    {"mysql-held", "limit", "ours", "limit", statements, at_most(1), held_1000, "a limit of 400 a second"},
+    {"mariadb-herd", "sixteen", "thousand", "sixteen", rate, at_least(0.7), herd, sixteen},
+    {"mariadb-herd", "processor", "thousand-processor", "sixteen-processor", time, no_bar, herd_processor, sixteen},
+    {"mariadb-herd", "sleeps", "thousand-sleeps", "sixteen-sleeps", sleeps, no_bar, herd_sleeps, sixteen},
+    {"mariadb-waiting", "one", "one", "limit", cores, at_most(1), wait_one, fifth_core},
+    {"mariadb-waiting", "some-hold", "some-hold", "limit", cores, at_most(1), wait_holding, fifth_core},
+    {"mariadb-waiting", "many-paths", "many-paths", "limit", cores, at_most(1), wait_paths, fifth_core},
+    {"mariadb-waiting", "server", "server", "limit", cores, no_bar, wait_server, fifth_core},
+    {"mariadb-notices", "limit", "notices", "limit", bytes_a_second, at_most(1), notices, "a limit of 1 MB/s"},
+    {"mariadb-notices", "all", "all", "limit", bytes_a_second, no_bar, all_said, "a limit of 1 MB/s"},
+    {"mariadb-held", "limit", "ours", "limit", statements, at_most(1), held_1000, "a limit of 400 a second"},
     {"provision-mysql", "digits", "ours", "digits", time, at_most(1), fill_mysql, digits},
     {"provision-mysql", "bytes", "ours-bytes", "digits-bytes", bytes, at_most(0.4), size_mysql, digits},
     {"provision-mariadb", "digits", "ours", "digits", time, at_most(1), fill_mariadb, digits},
@@ -173,6 +209,14 @@ Outcome run(const std::vector<const Case*>& selected, const Effort& effort, cons
       {"entangled", groups::entangled},
       {"mysql", groups::mysql},
       {"mariadb", groups::mariadb},
+      {"mysql-herd", groups::mysql_herd},
+      {"mariadb-herd", groups::mariadb_herd},
+      {"mysql-waiting", groups::mysql_waiting},
+      {"mariadb-waiting", groups::mariadb_waiting},
+      {"mysql-notices", groups::mysql_notices},
+      {"mariadb-notices", groups::mariadb_notices},
+      {"mysql-held", groups::mysql_held},
+      {"mariadb-held", groups::mariadb_held},
       {"provision-mysql", groups::provision_mysql},
       {"provision-mariadb", groups::provision_mariadb},
   };

@@ -28,6 +28,14 @@ void drain(Session& session);
 void entangled(Session& session);
 void mysql(Session& session);
 void mariadb(Session& session);
+void mysql_herd(Session& session);
+void mariadb_herd(Session& session);
+void mysql_waiting(Session& session);
+void mariadb_waiting(Session& session);
+void mysql_notices(Session& session);
+void mariadb_notices(Session& session);
+void mysql_held(Session& session);
+void mariadb_held(Session& session);
 void provision_mysql(Session& session);
 void provision_mariadb(Session& session);
 

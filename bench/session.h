@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -62,14 +64,24 @@ class Session {
   }
 
   void skip(std::string_view group, const std::string& why) {
-    for (const Case* c : selected_) {
-      if (c->group == group) outcome_.skipped.push_back({c, why});
-    }
+    skip_if([&](const Case& c) { return c.group == group; }, why);
+  }
+  // The cases that need this contender are left out; the others of the group are measured.
+  void skip(std::string_view group, std::string_view contender, const std::string& why) {
+    skip_if([&](const Case& c) { return c.group == group && (c.ours == contender || c.peer == contender); }, why);
   }
 
   Outcome outcome() && { return std::move(outcome_); }
 
  private:
+  template <class Skipped>
+  void skip_if(const Skipped& skipped, const std::string& why) {
+    for (const Case* c : selected_) {
+      if (skipped(*c)) outcome_.skipped.push_back({c, why});
+    }
+    std::erase_if(selected_, [&](const Case* c) { return skipped(*c); });
+  }
+
   Effort effort_;
   const Progress& progress_;
   std::vector<const Case*> selected_;
@@ -117,6 +129,28 @@ class InTurns {
   const Run ours_, peer_;
   std::pair<double, double> medians_;
   std::size_t asked_ = 0;
+};
+
+// Several figures of one run: a run serves each of them once, so all figures of a round come from the same run.
+template <std::size_t count>
+class Figures {
+ public:
+  using Run = std::function<std::array<double, count>()>;
+  explicit Figures(Run run) : run_(std::move(run)) {}
+
+  double operator[](std::size_t which) {
+    if (!unread_[which]) {
+      figures_ = run_();
+      unread_.fill(true);
+    }
+    unread_[which] = false;
+    return figures_[which];
+  }
+
+ private:
+  const Run run_;
+  std::array<double, count> figures_{};
+  std::array<bool, count> unread_{};
 };
 
 }  // namespace bench
