@@ -173,22 +173,26 @@ void waiting(Session& session, const ServerKind& server, std::string_view group)
   std::this_thread::sleep_for(2s);  // after a second waits are published, which happens once
   const std::optional<pid_t> server_process = process_of(server);
   if (!server_process) session.skip(group, "server", server.variable + "_PID names no process");
-  const auto share = [&session](const std::function<double()>& processor_time) {
-    const double begin = processor_time();
-    const Clock::time_point begin_time = Clock::now();
-    std::this_thread::sleep_for(session.quick() ? 1s : 4s);
-    return (processor_time() - begin) / nanoseconds(Clock::now() - begin_time);
+  const auto used = [&]() -> std::array<double, 4> {
+    return {one.processor_nanoseconds(), some.processor_nanoseconds(), many.processor_nanoseconds(),
+            server_process ? process_nanoseconds(*server_process) : 0};
   };
-  const auto of = [&](const ProcessCrowd& crowd) {
-    return [&share, &crowd] { return share([&crowd] { return crowd.processor_nanoseconds(); }); };
-  };
+  Figures<4> shares([&] {
+    const std::array<double, 4> before = used();
+    const Clock::time_point begin = Clock::now();
+    std::this_thread::sleep_for(session.quick() ? 2s : 5s);
+    std::array<double, 4> share = used();
+    const double time = nanoseconds(Clock::now() - begin);
+    for (std::size_t i = 0; i < share.size(); ++i) share[i] = (share[i] - before[i]) / time;
+    return share;
+  });
   session.measure(group,
-                  {{"one", of(one)},
-                   {"some-hold", of(some)},
-                   {"many-paths", of(many)},
-                   {"server", [&] { return share([&] { return process_nanoseconds(*server_process); }); }},
+                  {{"one", [&] { return shares[0]; }},
+                   {"some-hold", [&] { return shares[1]; }},
+                   {"many-paths", [&] { return shares[2]; }},
+                   {"server", [&] { return shares[3]; }},
                    {"limit", [] { return 0.2; }}},
-                  session.quick() ? 2 : 5);
+                  session.quick() ? 1 : 5);
 }
 
 // --- held ------------------------------------------------------------------------------------------------
@@ -257,6 +261,7 @@ void notices(Session& session, const ServerKind& server, std::string_view group)
   sleep_until_done([&] {  // of all locks and waits, and of the one that all wait for
     return looker.number("SELECT COUNT(*) FROM " + table.name() + "_notices") >= 2 * processes * threads + 1;
   });
+  std::this_thread::sleep_for(3s);  // all have read them
   Figures<2> figures([&]() -> std::array<double, 2> {
     const auto with_word = static_cast<double>(relay.bytes_with_word()), all = static_cast<double>(relay.bytes());
     const Clock::time_point begin_time = Clock::now();
