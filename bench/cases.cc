@@ -21,6 +21,8 @@ constexpr auto cores = Unit::cores;
 constexpr auto instructions_run = Unit::instructions;
 constexpr auto bytes_a_second = Unit::bytes_per_second;
 constexpr auto sleeps = Unit::sleeps;
+constexpr auto connections = Unit::connections;
+constexpr auto requests = Unit::requests_per_second;
 constexpr auto statements = Unit::statements_per_second;
 
 constexpr std::string_view spread = "1 thread, 1,000 users";
@@ -84,6 +86,16 @@ constexpr std::string_view fifth_core = "a limit of 0.2 of a core";
 constexpr std::string_view notices = "notices of 64 processes, 15 threads each hold and wait";
 constexpr std::string_view all_said = "all that they and the server say to each other";
 constexpr std::string_view held_1000 = "statements that 1,000 held locks cause";
+
+constexpr std::string_view hot_64 = "64 threads on one lock";
+constexpr std::string_view hot_connections = "connections of theirs that hold or wait";
+constexpr std::string_view rival_p50 = "how long another process waits for that lock, p50";
+constexpr std::string_view rival_p99 = "the same, p99";
+constexpr std::string_view rival_max = "the same, longest";
+constexpr std::string_view fifty_ms = "a limit of 50 ms";
+constexpr std::string_view far_pair = "a pair at a server that is 1 ms away each way";
+constexpr std::string_view nested = "2 processes, 32 threads each, 5 % take locks one by one";
+constexpr std::string_view plain_transactions = "the same by plain InnoDB transactions";
 
 constexpr std::string_view bdb = "Berkeley DB, private region";
 constexpr std::string_view bdb_stock = "Berkeley DB, default partitions";
@@ -174,6 +186,20 @@ constexpr Case cases[] = {
     {"mariadb-notices", "limit", "notices", "limit", bytes_a_second, at_most(1), notices, "a limit of 1 MB/s"},
     {"mariadb-notices", "all", "all", "limit", bytes_a_second, no_bar, all_said, "a limit of 1 MB/s"},
     {"mariadb-held", "limit", "ours", "limit", statements, at_most(1), held_1000, "a limit of 400 a second"},
+    {"mysql-hot", "memory", "ours", "memory", rate, at_least(0.6), hot_64, "hierlock, memory:"},
+    {"mysql-hot", "connections", "connections", "two", connections, at_most(1), hot_connections, "a limit of 2"},
+    {"mysql-hot", "rival-p50", "rival-p50", "limit", time, no_bar, rival_p50, fifty_ms},
+    {"mysql-hot", "rival-p99", "rival-p99", "limit", time, at_most(1), rival_p99, fifty_ms},
+    {"mysql-hot", "rival-max", "rival-max", "limit", time, no_bar, rival_max, fifty_ms},
+    {"mysql-far", "round-trip", "pair", "round-trip", time, at_most(1.15), far_pair, "a round trip to it"},
+    {"mariadb-hot", "memory", "ours", "memory", rate, at_least(0.6), hot_64, "hierlock, memory:"},
+    {"mariadb-hot", "connections", "connections", "two", connections, at_most(1), hot_connections, "a limit of 2"},
+    {"mariadb-hot", "rival-p50", "rival-p50", "limit", time, no_bar, rival_p50, fifty_ms},
+    {"mariadb-hot", "rival-p99", "rival-p99", "limit", time, at_most(1), rival_p99, fifty_ms},
+    {"mariadb-hot", "rival-max", "rival-max", "limit", time, no_bar, rival_max, fifty_ms},
+    {"mariadb-far", "round-trip", "pair", "round-trip", time, at_most(1.15), far_pair, "a round trip to it"},
+    {"nested", "mysql", "mysql-ours", "mysql-plain", requests, at_least(0.5), nested, plain_transactions},
+    {"nested", "mariadb", "mariadb-ours", "mariadb-plain", requests, at_least(0.5), nested, plain_transactions},
     {"provision-mysql", "digits", "ours", "digits", time, at_most(1), fill_mysql, digits},
     {"provision-mysql", "bytes", "ours-bytes", "digits-bytes", bytes, at_most(0.4), size_mysql, digits},
     {"provision-mariadb", "digits", "ours", "digits", time, at_most(1), fill_mariadb, digits},
@@ -217,6 +243,11 @@ Outcome run(const std::vector<const Case*>& selected, const Effort& effort, cons
       {"mariadb-notices", groups::mariadb_notices},
       {"mysql-held", groups::mysql_held},
       {"mariadb-held", groups::mariadb_held},
+      {"mysql-hot", groups::mysql_hot},
+      {"mariadb-hot", groups::mariadb_hot},
+      {"mysql-far", groups::mysql_far},
+      {"mariadb-far", groups::mariadb_far},
+      {"nested", groups::nested},
       {"provision-mysql", groups::provision_mysql},
       {"provision-mariadb", groups::provision_mariadb},
   };

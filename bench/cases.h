@@ -21,6 +21,8 @@ enum class Unit {
   cores,
   instructions,
   sleeps,
+  connections,
+  requests_per_second,
   statements_per_second
 };
 

@@ -36,6 +36,11 @@ void mysql_notices(Session& session);
 void mariadb_notices(Session& session);
 void mysql_held(Session& session);
 void mariadb_held(Session& session);
+void mysql_hot(Session& session);
+void mariadb_hot(Session& session);
+void mysql_far(Session& session);
+void mariadb_far(Session& session);
+void nested(Session& session);
 void provision_mysql(Session& session);
 void provision_mariadb(Session& session);
 

@@ -50,6 +50,10 @@ std::string with_unit(double value, Unit unit) {
       return digits(value) + " in.";
     case Unit::sleeps:
       return digits(value) + " sl.";
+    case Unit::connections:
+      return digits(value) + " con.";
+    case Unit::requests_per_second:
+      return digits(value) + " re/s";
     case Unit::statements_per_second:
       return digits(value) + " st/s";
   }
@@ -77,6 +81,10 @@ std::string_view json_unit(Unit unit) {
       return "instructions";
     case Unit::sleeps:
       return "sleeps";
+    case Unit::connections:
+      return "connections";
+    case Unit::requests_per_second:
+      return "requests/s";
     case Unit::statements_per_second:
       return "statements/s";
   }
@@ -123,7 +131,7 @@ std::string table(const Report& report) {
   }
   text +=
       "M/s, k/s: acquire-release pairs a second, of all threads or processes together; in.: instructions; "
-      "sl.: sleeps; st/s: statements a second\n";
+      "sl.: sleeps; con.: connections; st/s, re/s: statements, requests a second\n";
   switch (report.enforce) {
     case Enforce::full:
       break;

@@ -1,5 +1,4 @@
 // Many threads, waits and locks, on MySQL and MariaDB: what they cost the process and the server.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,6 +16,7 @@
 
 #include "crowd.h"
 #include "groups.h"
+#include "herd.h"
 #include "measure.h"
 #include "ours.h"
 #include "peer_mysql.h"
@@ -34,68 +34,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint32_t buckets = 20'000;
 
-void sleep_until_done(const std::function<bool()>& done) {
-  const Clock::time_point end = Clock::now() + 60s;
-  while (!done()) {
-    if (Clock::now() > end) throw std::runtime_error("nothing has happened for a minute");
-    std::this_thread::sleep_for(2ms);
-  }
-}
-
 // --- herd ------------------------------------------------------------------------------------------------
-
-struct alignas(64) Count {
-  std::atomic<std::uint64_t> value{0};
-};
-
-// Threads that lock and release without a pause, each a path of its own, on the connections of one Locker.
-class Herd {
- public:
-  Herd(hierlock::Locker& locker, std::size_t threads) : locker_(locker), pairs_(threads), crowd_(threads) {
-    for (const std::string& path : paths_on_own_rows(threads, buckets)) targets_.emplace_back(path);
-  }
-
-  // Pairs a second; processor time of this process and sleeps of its threads, a pair.
-  std::array<double, 3> run(Clock::duration length) {
-    std::atomic<bool> over = false;
-    std::atomic<std::size_t> begun = 0;
-    crowd_.begin([&](std::size_t i) {
-      locker_.acquire(targets_[i]).release();
-      ++begun;
-      while (!over) {
-        locker_.acquire(targets_[i]).release();
-        pairs_[i].value.fetch_add(1, std::memory_order_relaxed);
-      }
-    });
-    sleep_until_done([&] { return begun == crowd_.size(); });
-    const Sample before = now();
-    std::this_thread::sleep_for(length);
-    const Sample after = now();
-    over = true;
-    crowd_.finish();
-    const double pairs = after.pairs - before.pairs;
-    return {pairs / (nanoseconds(after.at - before.at) / 1e9), (after.processor - before.processor) / pairs,
-            (after.sleeps - before.sleeps) / pairs};
-  }
-
- private:
-  struct Sample {
-    Clock::time_point at;
-    double pairs, processor, sleeps;
-  };
-  Sample now() const {
-    double pairs = 0;
-    for (const Count& count : pairs_) pairs += static_cast<double>(count.value.load(std::memory_order_relaxed));
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return {Clock::now(), pairs, process_nanoseconds(getpid()), static_cast<double>(usage.ru_nvcsw)};
-  }
-
-  hierlock::Locker& locker_;
-  std::vector<hierlock::Target> targets_;
-  std::vector<Count> pairs_;
-  ThreadCrowd crowd_;
-};
 
 void herd(Session& session, const ServerKind& server, std::string_view group) {
   const char* const url = server_for(session, group, server.variable.c_str());
@@ -103,7 +42,8 @@ void herd(Session& session, const ServerKind& server, std::string_view group) {
   session.preparing(group, "rows and threads");
   const BucketTable table(url, buckets);
   Ours ours(table.url() + "&connections=16");
-  Herd few(ours.locker(), 16), many(ours.locker(), 1'000);
+  const std::vector<std::string> paths = paths_on_own_rows(1'000, buckets);
+  Herd few(ours.locker(), {paths.begin(), paths.begin() + 16}), many(ours.locker(), paths);
   const auto length = session.quick() ? 300ms : 1'000ms;
   Figures<3> of_few([&] { return few.run(length); }), of_many([&] { return many.run(length); });
   session.measure(group,

@@ -12,19 +12,27 @@ const char* variable(const std::string& name) {
   return value == nullptr || *value == '\0' ? nullptr : value;
 }
 
+// Empty if there is one.
+std::string why_no_server(const char* name) {
+  if (std::string why = why_no_mysql(); !why.empty()) return why;
+  if (variable(name) != nullptr) return {};
+  return std::string(name) + " names no server: eval \"$(tools/servers env)\"";
+}
+
 }  // namespace
 
 const ServerKind mysql_server{"HIERLOCK_TEST_MYSQL", "mysql"}, mariadb_server{"HIERLOCK_TEST_MARIADB", "mariadb"};
 
 const char* server_for(Session& session, std::string_view group, const char* variable) {
-  const std::string why = why_no_mysql();
-  const char* const url = std::getenv(variable);
-  if (!why.empty()) {
-    session.skip(group, why);
-  } else if (url == nullptr) {
-    session.skip(group, std::string(variable) + " names no server: eval \"$(tools/servers env)\"");
-  }
-  return why.empty() ? url : nullptr;
+  const std::string why = why_no_server(variable);
+  if (!why.empty()) session.skip(group, why);
+  return why.empty() ? std::getenv(variable) : nullptr;
+}
+
+const char* server_for(Session& session, std::string_view group, std::string_view contender, const ServerKind& kind) {
+  const std::string why = why_no_server(kind.variable.c_str());
+  if (!why.empty()) session.skip(group, contender, why);
+  return why.empty() ? std::getenv(kind.variable.c_str()) : nullptr;
 }
 
 std::optional<pid_t> process_of(const ServerKind& kind) {
@@ -32,9 +40,13 @@ std::optional<pid_t> process_of(const ServerKind& kind) {
   return number == nullptr ? std::nullopt : std::optional(static_cast<pid_t>(std::atoi(number)));
 }
 
+std::optional<std::string> operator_of(const ServerKind& kind) {
+  const char* const url = variable(kind.variable + "_OPERATOR");
+  return url == nullptr ? std::nullopt : std::optional<std::string>(url);
+}
+
 ConnectionRoom::ConnectionRoom(const ServerKind& kind, std::size_t wanted) {
-  const char* const by_operator = variable(kind.variable + "_OPERATOR");
-  auto session = std::make_unique<SqlSession>(by_operator != nullptr ? by_operator : variable(kind.variable));
+  auto session = std::make_unique<SqlSession>(operator_of(kind).value_or(variable(kind.variable)));
   before_ = session->ask("SELECT @@GLOBAL.max_connections");
   if (std::stoul(before_) >= wanted) return;
   try {

@@ -24,9 +24,14 @@ extern const ServerKind mysql_server, mariadb_server;
 
 // The URL of the server that the variable names. Without one the group is skipped, and the result is null.
 const char* server_for(Session& session, std::string_view group, const char* variable);
+// The same for a group that has cases on both servers: only the cases with this contender are skipped.
+const char* server_for(Session& session, std::string_view group, std::string_view contender, const ServerKind& kind);
 
 // The process of the server, if the environment tells.
 std::optional<pid_t> process_of(const ServerKind& kind);
+
+// The URL of the operator, if the environment names one.
+std::optional<std::string> operator_of(const ServerKind& kind);
 
 // Lets the server accept so many sessions, for as long as this lives. That needs an operator, unless it does already.
 class ConnectionRoom {
