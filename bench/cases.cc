@@ -1,36 +1,14 @@
 #include "cases.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <cstdlib>
-#include <map>
-#include <memory>
-#include <thread>
 #include <utility>
 
-#include "crowd.h"
-#include "keys.h"
-#include "measure.h"
-#include "ours.h"
-#include "peer_berkeley.h"
-#include "peer_futex.h"
-#include "peer_mysql.h"
-#include "peer_rocksdb.h"
-#include "peer_striped.h"
-#include "process.h"
-#include "programs.h"
-#include "provision.h"
-#include "sql_session.h"
+#include "groups.h"
+#include "session.h"
 
 namespace bench {
 
 namespace {
-
-using namespace std::chrono_literals;
 
 constexpr Bar at_least(double value) { return {Bar::Kind::at_least, value}; }
 constexpr Bar at_most(double value) { return {Bar::Kind::at_most, value}; }
@@ -41,6 +19,11 @@ constexpr auto time = Unit::nanoseconds;
 constexpr auto bytes = Unit::bytes;
 constexpr auto cores = Unit::cores;
 constexpr auto instructions_run = Unit::instructions;
+constexpr auto bytes_a_second = Unit::bytes_per_second;
+constexpr auto sleeps = Unit::sleeps;
+constexpr auto connections = Unit::connections;
+constexpr auto requests = Unit::requests_per_second;
+constexpr auto statements = Unit::statements_per_second;
 
 constexpr std::string_view spread = "1 thread, 1,000 users";
 constexpr std::string_view of_a_pair = "instructions of a pair on memory:, prepared target";
@@ -90,6 +73,29 @@ constexpr std::string_view digits = "one INSERT of cross-joined digits";
 constexpr std::string_view on_mysql = "MySQL, 1 thread, nobody in the way";
 constexpr std::string_view on_mariadb = "MariaDB, 1 thread, nobody in the way";
 constexpr std::string_view by_row = "a prepared and closed SELECT a row";
+
+constexpr std::string_view herd = "1,000 threads on 16 connections, a path each";
+constexpr std::string_view herd_processor = "processor time of the process a pair, 1,000 threads";
+constexpr std::string_view herd_sleeps = "sleeps of its threads a pair, 1,000 threads";
+constexpr std::string_view sixteen = "16 threads on them";
+constexpr std::string_view wait_one = "what a process uses in which 1,000 threads wait for one path";
+constexpr std::string_view wait_holding = "the same if 8 of them hold a lock";
+constexpr std::string_view wait_paths = "the same if they wait for 1,000 paths under a held one";
+constexpr std::string_view wait_server = "what the server uses meanwhile, for all 3,000";
+constexpr std::string_view fifth_core = "a limit of 0.2 of a core";
+constexpr std::string_view notices = "notices of 64 processes, 15 threads each hold and wait";
+constexpr std::string_view all_said = "all that they and the server say to each other";
+constexpr std::string_view held_1000 = "statements that 1,000 held locks cause";
+
+constexpr std::string_view hot_64 = "64 threads on one lock";
+constexpr std::string_view hot_connections = "connections of theirs that hold or wait";
+constexpr std::string_view rival_p50 = "how long another process waits for that lock, p50";
+constexpr std::string_view rival_p99 = "the same, p99";
+constexpr std::string_view rival_max = "the same, longest";
+constexpr std::string_view fifty_ms = "a limit of 50 ms";
+constexpr std::string_view far_pair = "a pair at a server that is 1 ms away each way";
+constexpr std::string_view nested = "2 processes, 32 threads each, 5 % take locks one by one";
+constexpr std::string_view plain_transactions = "the same by plain InnoDB transactions";
 
 constexpr std::string_view bdb = "Berkeley DB, private region";
 constexpr std::string_view bdb_stock = "Berkeley DB, default partitions";
@@ -160,727 +166,93 @@ constexpr Case cases[] = {
     {"entangled", "futex", "one", "futex", time, no_bar, new_wait, queue_of_futexes},
     {"mysql", "by-row", "ours", "by-row", rate, at_least(3), on_mysql, by_row},
     {"mariadb", "by-row", "ours", "by-row", rate, at_least(3), on_mariadb, by_row},
+    {"mysql-herd", "sixteen", "thousand", "sixteen", rate, at_least(0.7), herd, sixteen},
+    {"mysql-herd", "processor", "thousand-processor", "sixteen-processor", time, no_bar, herd_processor, sixteen},
+    {"mysql-herd", "sleeps", "thousand-sleeps", "sixteen-sleeps", sleeps, no_bar, herd_sleeps, sixteen},
+    {"mysql-waiting", "one", "one", "limit", cores, at_most(1), wait_one, fifth_core},
+    {"mysql-waiting", "some-hold", "some-hold", "limit", cores, at_most(1), wait_holding, fifth_core},
+    {"mysql-waiting", "many-paths", "many-paths", "limit", cores, at_most(1), wait_paths, fifth_core},
+    {"mysql-waiting", "server", "server", "limit", cores, no_bar, wait_server, fifth_core},
+    {"mysql-notices", "limit", "notices", "limit", bytes_a_second, at_most(1), notices, "a limit of 1 MB/s"},
+    {"mysql-notices", "all", "all", "limit", bytes_a_second, no_bar, all_said, "a limit of 1 MB/s"},
+    {"mysql-held", "limit", "ours", "limit", statements, at_most(1), held_1000, "a limit of 400 a second"},
+    {"mariadb-herd", "sixteen", "thousand", "sixteen", rate, at_least(0.7), herd, sixteen},
+    {"mariadb-herd", "processor", "thousand-processor", "sixteen-processor", time, no_bar, herd_processor, sixteen},
+    {"mariadb-herd", "sleeps", "thousand-sleeps", "sixteen-sleeps", sleeps, no_bar, herd_sleeps, sixteen},
+    {"mariadb-waiting", "one", "one", "limit", cores, at_most(1), wait_one, fifth_core},
+    {"mariadb-waiting", "some-hold", "some-hold", "limit", cores, at_most(1), wait_holding, fifth_core},
+    {"mariadb-waiting", "many-paths", "many-paths", "limit", cores, at_most(1), wait_paths, fifth_core},
+    {"mariadb-waiting", "server", "server", "limit", cores, no_bar, wait_server, fifth_core},
+    {"mariadb-notices", "limit", "notices", "limit", bytes_a_second, at_most(1), notices, "a limit of 1 MB/s"},
+    {"mariadb-notices", "all", "all", "limit", bytes_a_second, no_bar, all_said, "a limit of 1 MB/s"},
+    {"mariadb-held", "limit", "ours", "limit", statements, at_most(1), held_1000, "a limit of 400 a second"},
+    {"mysql-hot", "memory", "ours", "memory", rate, at_least(0.6), hot_64, "hierlock, memory:"},
+    {"mysql-hot", "connections", "connections", "two", connections, at_most(1), hot_connections, "a limit of 2"},
+    {"mysql-hot", "rival-p50", "rival-p50", "limit", time, no_bar, rival_p50, fifty_ms},
+    {"mysql-hot", "rival-p99", "rival-p99", "limit", time, at_most(1), rival_p99, fifty_ms},
+    {"mysql-hot", "rival-max", "rival-max", "limit", time, no_bar, rival_max, fifty_ms},
+    {"mysql-far", "round-trip", "pair", "round-trip", time, at_most(1.15), far_pair, "a round trip to it"},
+    {"mariadb-hot", "memory", "ours", "memory", rate, at_least(0.6), hot_64, "hierlock, memory:"},
+    {"mariadb-hot", "connections", "connections", "two", connections, at_most(1), hot_connections, "a limit of 2"},
+    {"mariadb-hot", "rival-p50", "rival-p50", "limit", time, no_bar, rival_p50, fifty_ms},
+    {"mariadb-hot", "rival-p99", "rival-p99", "limit", time, at_most(1), rival_p99, fifty_ms},
+    {"mariadb-hot", "rival-max", "rival-max", "limit", time, no_bar, rival_max, fifty_ms},
+    {"mariadb-far", "round-trip", "pair", "round-trip", time, at_most(1.15), far_pair, "a round trip to it"},
+    {"nested", "mysql", "mysql-ours", "mysql-plain", requests, at_least(0.5), nested, plain_transactions},
+    {"nested", "mariadb", "mariadb-ours", "mariadb-plain", requests, at_least(0.5), nested, plain_transactions},
     {"provision-mysql", "digits", "ours", "digits", time, at_most(1), fill_mysql, digits},
     {"provision-mysql", "bytes", "ours-bytes", "digits-bytes", bytes, at_most(0.4), size_mysql, digits},
     {"provision-mariadb", "digits", "ours", "digits", time, at_most(1), fill_mariadb, digits},
     {"provision-mariadb", "bytes", "ours-bytes", "digits-bytes", bytes, at_most(1), size_mariadb, digits},
 };
 
-// A contender is measured once a round.
-using Contender = std::function<double()>;
-using Contenders = std::map<std::string, Contender, std::less<>>;
-
-class Session {
- public:
-  Session(const Effort& effort, const Progress& progress, std::vector<const Case*> selected)
-      : effort_(effort), progress_(progress), selected_(std::move(selected)) {}
-
-  Window window(std::size_t batch = 64) const { return {effort_.quick ? 15ms : 100ms, batch}; }
-  bool quick() const { return effort_.quick; }
-  bool full() const { return effort_.full; }
-  void preparing(std::string_view group, std::string_view what) const { progress_(group, what); }
-
-  // Whether any selected case needs this contender: what is slow to prepare is not prepared for nothing.
-  bool needs(std::string_view group, std::string_view contender) const {
-    return std::any_of(selected_.begin(), selected_.end(), [&](const Case* c) {
-      return c->group == group && (c->ours == contender || c->peer == contender);
-    });
-  }
-
-  // All contenders that a selected case of the group names, round by round, each round beginning with another one.
-  // `most_rounds` is for what takes seconds each time.
-  void measure(std::string_view group, const Contenders& contenders, std::size_t most_rounds = 1'000) {
-    const std::size_t rounds = std::min(effort_.rounds, most_rounds);
-    std::vector<const Contenders::value_type*> order;
-    for (const auto& contender : contenders) {
-      if (needs(group, contender.first)) order.push_back(&contender);
-    }
-    std::map<std::string_view, std::vector<double>> values;
-    for (std::size_t round = 0; round < rounds; ++round) {
-      progress_(group, "round " + std::to_string(round + 1) + " of " + std::to_string(rounds));
-      for (std::size_t i = 0; i < order.size(); ++i) {
-        const auto& [name, contender] = *order[(i + round) % order.size()];
-        values[name].push_back(contender());
-      }
-    }
-    for (const Case* c : selected_) {
-      if (c->group != group) continue;
-      const std::vector<double>&ours = values.at(c->ours), &peer = values.at(c->peer);
-      outcome_.results.push_back({c, summarize(ours), summarize(peer), summarize(ratios(ours, peer))});
-    }
-  }
-
-  void skip(std::string_view group, const std::string& why) {
-    for (const Case* c : selected_) {
-      if (c->group == group) outcome_.skipped.push_back({c, why});
-    }
-  }
-
-  Outcome outcome() && { return std::move(outcome_); }
-
- private:
-  Effort effort_;
-  const Progress& progress_;
-  std::vector<const Case*> selected_;
-  Outcome outcome_;
-};
-
-// A store and the workers that use it, checked to exclude one another before anything is measured.
-template <class Store>
-struct Team {
-  template <class... Args>
-  Team(std::string_view name, const std::vector<std::vector<Path>>& keys, Args&&... args)
-      : store(std::make_unique<Store>(std::forward<Args>(args)...)) {
-    typename Store::Worker a(*store, std::vector<Path>{}), b(*store, std::vector<Path>{});
-    check_exclusion(name, a, b);
-    for (const std::vector<Path>& k : keys) crew.push_back(std::make_unique<typename Store::Worker>(*store, k));
-  }
-
-  std::unique_ptr<Store> store;
-  Crew<typename Store::Worker> crew;
-};
-
-const Berkeley::Config stock{.partitions = 0};
-
-void pairs(Session& session, std::string_view group, const std::vector<std::vector<Path>>& keys,
-           const std::vector<Path>& all_keys) {
-  Team<Ours> ours("hierlock", keys);
-  Team<Berkeley> berkeley("Berkeley DB", keys), default_berkeley("Berkeley DB", keys, stock);
-  Team<Striped> striped("striped", keys);
-  Team<RocksDb> rocksdb("RocksDB", keys);
-  Team<Ours> one("hierlock", {all_keys});
-  const Window window = session.window();
-  Window wall = window;
-  wall.always_wall_clock = true;
-  session.measure(group, {{"ours", [&] { return pairs_per_second(ours.crew, window); }},
-                          {"one-thread", [&] { return pairs_per_second(one.crew, wall); }},
-                          {"berkeley", [&] { return pairs_per_second(berkeley.crew, window); }},
-                          {"stock", [&] { return pairs_per_second(default_berkeley.crew, window); }},
-                          {"striped", [&] { return pairs_per_second(striped.crew, window); }},
-                          {"rocksdb", [&] { return pairs_per_second(rocksdb.crew, window); }}});
-}
-
-void pair(Session& session) { pairs(session, "pair", {spread_keys()}, {}); }
-
-void hot(Session& session) { pairs(session, "hot", {hot_keys()}, {}); }
-
-void uuid(Session& session) { pairs(session, "uuid", {long_keys()}, {}); }
-
-void disjoint2(Session& session) {
-  const std::vector<Path> keys = spread_keys();
-  pairs(session, "disjoint2", {keys_by_user(keys, 0), keys_by_user(keys, 1)}, {});
-}
-
-void hot2(Session& session) {
-  const std::vector<Path> keys = hot_keys();
-  pairs(session, "hot2", {keys_by_resource(keys, 0), keys_by_resource(keys, 1)}, keys);
-}
-
-// p99 of acquiring an account exclusively that eight of its resources, and then the account itself, have just shared.
-// Its user is one of those under which the 10^6 are held.
-double exclusive_p99(hierlock::Locker& locker, std::size_t samples, std::size_t& next) {
-  std::vector<double> times;
-  on_threads(1, [&](std::size_t) {
-    for (std::size_t n = 0; n < samples; ++n, ++next) {
-      const Path held = held_tree_key(next * accounts * resources % held_count);
-      const auto account = static_cast<std::uint32_t>(accounts + next / users);
-      const hierlock::Target target_account = target(Path(held.user, account, 0), 2);
-      {
-        std::array<hierlock::Lock, 8> resource_locks;
-        for (std::uint32_t r = 0; r < resource_locks.size(); ++r) {
-          resource_locks[r] = locker.acquire(target(Path(held.user, account, r)));
-        }
-      }
-      locker.acquire(hierlock::shared(target_account)).release();
-      const Clock::time_point begin = Clock::now();
-      const hierlock::Lock lock = locker.acquire(target_account);
-      times.push_back(nanoseconds(Clock::now() - begin));
-    }
-  });
-  return percentile(std::move(times), 99);
-}
-
-// 10^6 locks held by hierlock and by Berkeley DB at once; `key` says which.
-void with_held(Session& session, std::string_view group, Path (*key)(std::size_t), std::size_t nodes_held) {
-  // Handles are the caller's, like a std::unique_lock: they are in memory before the measuring begins.
-  std::vector<hierlock::Lock> handles(held_count);
-  const auto per_lock = [](std::size_t before) {
-    const std::size_t after = resident_bytes();
-    return (static_cast<double>(after) - static_cast<double>(before)) / static_cast<double>(held_count);
-  };
-
-  session.preparing(group, "hierlock takes 10^6 locks");
-  std::size_t before = resident_bytes();
-  const auto ours = std::make_unique<Ours>();
-  for (std::size_t i = 0; i < held_count; ++i) handles[i] = ours->locker().acquire(target(key(i)));
-  const double our_bytes = per_lock(before);
-
-  std::unique_ptr<Berkeley> berkeley;
-  std::unique_ptr<Berkeley::Worker> berkeley_holder;
-  double berkeley_bytes = 0;
-  if (session.needs(group, "berkeley") || session.needs(group, "berkeley-there") ||
-      session.needs(group, "berkeley-bytes")) {
-    session.preparing(group, "Berkeley DB takes 10^6 locks");
-    before = resident_bytes();
-    berkeley = std::make_unique<Berkeley>(Berkeley::Config{.max_nodes = nodes_held + 20'000});
-    berkeley_holder = std::make_unique<Berkeley::Worker>(*berkeley, std::vector<Path>{});
-    for (std::size_t i = 0; i < held_count; ++i) berkeley_holder->hold(key(i));
-    berkeley_bytes = per_lock(before);
-  }
-
-  const std::vector<Path> keys = spread_keys();
-  std::vector<Path> keys_there;
-  for (const Path& path : keys) {
-    const Path held = held_tree_key(path.user * accounts * resources);
-    keys_there.emplace_back(held.user, path.account, resources + path.resource);
-  }
-  Crew<Ours::Worker> our_crew, our_crew_there;
-  our_crew.push_back(std::make_unique<Ours::Worker>(*ours, keys));
-  our_crew_there.push_back(std::make_unique<Ours::Worker>(*ours, keys_there));
-  Crew<Berkeley::Worker> berkeley_crew, berkeley_crew_there;
-  if (berkeley) {
-    berkeley_crew.push_back(std::make_unique<Berkeley::Worker>(*berkeley, keys));
-    berkeley_crew_there.push_back(std::make_unique<Berkeley::Worker>(*berkeley, keys_there));
-    check_exclusion("Berkeley DB", *berkeley_crew[0], *berkeley_crew_there[0]);
-  }
-  check_exclusion("hierlock", *our_crew[0], *our_crew_there[0]);
-
-  const Window window = session.window();
-  const std::size_t samples = session.quick() ? 500 : 2000;
-  std::size_t next = 0;
-  session.measure(group, {{"ours", [&] { return pairs_per_second(our_crew, window); }},
-                          {"ours-there", [&] { return pairs_per_second(our_crew_there, window); }},
-                          {"berkeley", [&] { return pairs_per_second(berkeley_crew, window); }},
-                          {"berkeley-there", [&] { return pairs_per_second(berkeley_crew_there, window); }},
-                          {"ours-bytes", [&] { return our_bytes; }},
-                          {"berkeley-bytes", [&] { return berkeley_bytes; }},
-                          {"limit-bytes", [] { return 200.0; }},
-                          {"ours-exclusive", [&] { return exclusive_p99(ours->locker(), samples, next); }},
-                          {"limit-time", [] { return 1e6; }}});
-  session.preparing(group, "releasing");
-}
-
-void million(Session& session) { with_held(session, "million", held_tree_key, held_count + users * accounts + users); }
-
-void alone(Session& session) { with_held(session, "alone", held_alone_key, 3 * held_count); }
-
-// One Berkeley DB lock that two lockers hand to each other.
-class BerkeleyTurns {
- public:
-  BerkeleyTurns() = default;
-  explicit BerkeleyTurns(const Berkeley::Config& config) : store_(config) {}
-
-  void acquire(std::size_t self) { sides_[self].hold(path_); }
-  void release(std::size_t self) { sides_[self].drop(); }
-
- private:
-  const Path path_{0, 0, 0};
-  Berkeley store_;
-  Berkeley::Worker sides_[2] = {{store_, {}}, {store_, {}}};
-};
-
-void handover(Session& session) {
-  FutexTurns futex;
-  if (!futex.is_turn_of(0) || futex.is_turn_of(1)) throw std::runtime_error("futex: self-check: it is nobody's turn");
-  OurTurns ours;
-  BerkeleyTurns berkeley;
-  const std::size_t hops = session.quick() ? 100 : 500;
-  const auto p50 = [hops](auto& turns) { return percentile(hand_overs(turns, hops), 50); };
-  session.measure("handover", {{"ours", [&] { return p50(ours); }},
-                               {"futex", [&] { return p50(futex); }},
-                               {"berkeley", [&] { return p50(berkeley); }}});
-}
-
-void string(Session& session) {
-  Team<Ours> ours("hierlock", {spread_keys()});
-  Crew<Ours::StringWorker> strings;
-  strings.push_back(std::make_unique<Ours::StringWorker>(*ours.store, spread_keys()));
-  const Window window = session.window();
-  session.measure("string", {{"prepared", [&] { return pairs_per_second(ours.crew, window); }},
-                             {"string", [&] { return pairs_per_second(strings, window); }}});
-}
-
-Crew<Ours::Worker> crew_of(Ours& store, hierlock::Target (*make)(const Path&)) {
-  std::vector<hierlock::Target> targets;
-  for (const Path& path : spread_keys()) targets.push_back(make(path));
-  Crew<Ours::Worker> crew;
-  crew.push_back(std::make_unique<Ours::Worker>(store, std::move(targets)));
-  return crew;
-}
-
-hierlock::Target as_name(const Path& path) { return hierlock::named(path.nodes[2]); }
-hierlock::Target as_slots(const Path& path) { return hierlock::slots(path.nodes[2], 3); }
-
-void named(Session& session) {
-  Ours ours;
-  Crew<Ours::Worker> names = crew_of(ours, as_name);
-  Team<Berkeley> berkeley("Berkeley DB", {spread_keys()});
-  const Window window = session.window();
-  const auto node = [](Berkeley::Worker& worker, std::size_t i) { worker.pair_of_node(i); };
-  session.measure("named", {{"ours", [&] { return pairs_per_second(names, window); }},
-                            {"berkeley", [&] { return pairs_per_second(berkeley.crew, window, node); }}});
-}
-
-void slots(Session& session) {
-  Ours ours;
-  Crew<Ours::Worker> names = crew_of(ours, as_name), counted = crew_of(ours, as_slots);
-  const Window window = session.window();
-  session.measure("slots", {{"slots", [&] { return pairs_per_second(counted, window); }},
-                            {"named", [&] { return pairs_per_second(names, window); }}});
-}
-
-void contended(Session& session) {
-  const std::vector<std::vector<Path>> same{{Path(0, 0, 0)}, {Path(0, 0, 0)}};
-  Team<Ours> ours("hierlock", same);
-  Team<Berkeley> berkeley("Berkeley DB", same);
-  Team<Striped> striped("striped", same);
-  // A pair may take as long as a wake-up: the clock is read after each, so that nobody goes on alone for a batch.
-  const Window window = session.window(1);
-  session.measure("contended", {{"ours", [&] { return pairs_per_second(ours.crew, window); }},
-                                {"berkeley", [&] { return pairs_per_second(berkeley.crew, window); }},
-                                {"striped", [&] { return pairs_per_second(striped.crew, window); }}});
-}
-
-// A table of shm: and a region of Berkeley DB, in files in memory that processes share.
-class SharedStores {
- public:
-  std::string url() const { return "shm://" + folder_.file("table"); }
-  Berkeley::Config berkeley() const { return {.folder = folder_.folder("berkeley"), .spins = 500}; }
-
- private:
-  ScratchFolder folder_;
-};
-
-void shm(Session& session) {
-  const SharedStores stores;
-  Team<Ours> ours("hierlock, shm:", {spread_keys()}, stores.url()), memory("hierlock", {spread_keys()});
-  Team<Berkeley> berkeley("Berkeley DB", {spread_keys()}, stores.berkeley());
-  const Window window = session.window();
-  session.measure("shm", {{"ours", [&] { return pairs_per_second(ours.crew, window); }},
-                          {"memory", [&] { return pairs_per_second(memory.crew, window); }},
-                          {"berkeley", [&] { return pairs_per_second(berkeley.crew, window); }}});
-}
-
-void process_pairs(Session& session, std::string_view group, const std::vector<std::vector<Path>>& keys) {
-  const SharedStores stores;
-  ProcessTeam<Ours> ours("hierlock, shm:", keys, stores.url());
-  ProcessTeam<Berkeley> berkeley("Berkeley DB", keys, stores.berkeley());
-  const Window window = session.window();
-  session.measure(group, {{"ours", [&] { return ours.pairs_per_second(window); }},
-                          {"berkeley", [&] { return berkeley.pairs_per_second(window); }}});
-}
-
-void shm_disjoint2(Session& session) {
-  const std::vector<Path> keys = spread_keys();
-  process_pairs(session, "shm-disjoint2", {keys_by_user(keys, 0), keys_by_user(keys, 1)});
-}
-
-void shm_hot2(Session& session) {
-  const std::vector<Path> keys = hot_keys();
-  process_pairs(session, "shm-hot2", {keys_by_resource(keys, 0), keys_by_resource(keys, 1)});
-}
-
-void shm_handover(Session& session) {
-  const SharedStores stores;
-  Shared<FutexTurns> word(FutexTurns::Between::processes);
-  ProcessTurns ours([&] { return std::make_unique<OurTurns>(stores.url()); });
-  ProcessTurns berkeley([config = stores.berkeley()] { return std::make_unique<BerkeleyTurns>(config); });
-  ProcessTurns futex([&] { return std::unique_ptr<FutexTurns, void (*)(FutexTurns*)>(&*word, [](FutexTurns*) {}); });
-  const std::size_t hops = session.quick() ? 100 : 500;
-  const auto p50 = [hops](ProcessTurns& turns) { return percentile(turns.hand_overs(hops), 50); };
-  session.measure("shm-handover", {{"ours", [&] { return p50(ours); }},
-                                   {"futex", [&] { return p50(futex); }},
-                                   {"berkeley", [&] { return p50(berkeley); }}});
-}
-
-// Two contenders that take turns run by run, because a run is long enough for the machine to change between two of
-// them. A round is the median of each.
-class InTurns {
- public:
-  using Run = std::function<double()>;  // in nanoseconds
-  InTurns(std::size_t runs, Run ours, Run peer) : runs_(runs), ours_(std::move(ours)), peer_(std::move(peer)) {}
-
-  double ours() { return medians().first; }
-  double peer() { return medians().second; }
-
- private:
-  // Both figures of a round are asked for, one after the other.
-  std::pair<double, double> medians() {
-    if (asked_++ % 2 != 0) return medians_;
-    std::vector<double> our_times, peer_times;
-    for (std::size_t i = 0; i < runs_; ++i) {
-      our_times.push_back(ours_());
-      peer_times.push_back(peer_());
-    }
-    return medians_ = {summarize(our_times).median, summarize(peer_times).median};
-  }
-
-  const std::size_t runs_;
-  const Run ours_, peer_;
-  std::pair<double, double> medians_;
-  std::size_t asked_ = 0;
-};
-
-void exec(Session& session) {
-  const std::optional<std::string> tool = tool_path(), flock_path = found_in_path("flock");
-  if (!tool) return session.skip("exec", "the tool is not built (HIERLOCK_BUILD_CLI is off)");
-  if (!flock_path) return session.skip("exec", "there is no flock in PATH (it is in util-linux)");
-  const ScratchFolder folder;
-  const std::string url = "shm://" + folder.file("table"), file = folder.file("flock");
-  // While somebody else holds it, both must refuse.
-  on_threads(1, [&](std::size_t) {
-    hierlock::Locker locker = hierlock::open(url);
-    const hierlock::Lock lock = locker.acquire("u1/a1/r1");
-    const Program again({*tool, "exec", "--on", url, "--no-wait", "u1/a1/r1", "--", "true"});
-    if (again.run_quietly() != 75) throw std::runtime_error("hierlock exec: self-check: a lock was given to two");
-    const FileLock file_lock(file);
-    const Program flock_again({*flock_path, "--nonblock", file, "true"});
-    if (flock_again.run_quietly() != 1) throw std::runtime_error("flock: self-check: a lock was given to two");
-  });
-  const Program ours({*tool, "exec", "--on", url, "u1/a1/r1", "--", "true"}), flock({*flock_path, file, "true"});
-  InTurns round(
-      session.quick() ? 11 : 41, [&] { return ours.time(); }, [&] { return flock.time(); });
-  session.measure("exec", {{"ours", [&] { return round.ours(); }}, {"flock", [&] { return round.peer(); }}});
-}
-
-// Processor time that processes use while they wait. Nobody gets anything meanwhile.
-void waiting(Session& session) {
-  constexpr std::size_t crowd_size = 400;
-  const ScratchFolder folder;
-  const std::string url = "shm://" + folder.file("table");
-  const auto take = [&url](const auto& about_to_wait, bool first) {
-    hierlock::Locker locker = hierlock::open(url);
-    if (!first) about_to_wait();
-    const hierlock::Lock lock = locker.acquire(hierlock::named("wanted"));
-    if (!first) throw std::runtime_error("waiting: a held name was given to two");
-    about_to_wait();
-    for (;;) pause();
-  };
-  session.preparing("waiting", "starting processes");
-  const ProcessCrowd holder(1, [&](const auto& about_to_wait) { take(about_to_wait, true); });
-  const ProcessCrowd ours(crowd_size, [&](const auto& about_to_wait) { take(about_to_wait, false); });
-  // A waiter that would never look could not notice that the holder died.
-  Shared<std::atomic<std::uint32_t>> word(0u);
-  const ProcessCrowd futex(crowd_size, [&](const auto& about_to_wait) {
-    about_to_wait();
-    while (word->load() == 0) futex_sleep(*word, 0, 100ms, FutexTurns::Between::processes);
-  });
-  const auto share = [&session](const ProcessCrowd& crowd) {
-    const double begin = crowd.processor_nanoseconds();
-    const Clock::time_point begin_time = Clock::now();
-    std::this_thread::sleep_for(session.quick() ? 300ms : 1000ms);
-    return (crowd.processor_nanoseconds() - begin) / nanoseconds(Clock::now() - begin_time);
-  };
-  session.measure(
-      "waiting",
-      {{"ours", [&] { return share(ours); }}, {"futex", [&] { return share(futex); }}, {"limit", [] { return 0.2; }}},
-      session.quick() ? 3 : 7);
-}
-
-// From a release until each of the waiting threads has had what was released, and has released it.
-void drain(Session& session) {
-  constexpr std::size_t crowd_size = 4'000, slot_count = 3;
-  constexpr auto longest = 5s;  // who waits longer has failed
-  const ScratchFolder folder;
-  std::optional<hierlock::Locker> memory = hierlock::open("memory:"), shm = hierlock::open("shm://" + folder.file("t"));
-  session.preparing("drain", "starting threads");
-  ThreadCrowd crowd(crowd_size);
-  const auto timed = [&](const auto& pair, const auto& release) {
-    std::atomic<std::size_t> failed{0};
-    crowd.start([&](std::size_t) {
-      if (!pair()) ++failed;
-    });
-    const Clock::time_point begin = Clock::now();
-    release();
-    crowd.finish();
-    const double took = nanoseconds(Clock::now() - begin);
-    return failed == 0 ? took : std::max(took, nanoseconds(longest));
-  };
-  const auto ours = [&](hierlock::Locker& locker, const hierlock::Target& wanted) {
-    const bool slots = wanted.space() == hierlock::Space::slots;
-    std::vector<hierlock::Owner> owners;
-    std::vector<hierlock::Lock> held;
-    for (std::size_t i = 0; i < (slots ? slot_count : 1); ++i) {
-      owners.push_back(locker.owner("holder"));
-      held.push_back(locker.acquire(slots ? wanted : hierlock::named("drained"), {.owner = &owners.back()}));
-    }
-    return timed([&] { return locker.try_acquire(wanted, longest).has_value(); }, [&] { held.clear(); });
-  };
-  const auto futex = [&](std::size_t all, std::size_t each) {
-    FutexQueue queue(all);
-    queue.acquire(all);
-    const auto pair = [&] {
-      if (!queue.acquire(each, longest)) return false;
-      queue.release(each);
-      return true;
-    };
-    return timed(pair, [&] { queue.release(all); });
-  };
-  const hierlock::Target exclusive = hierlock::named("drained"), shared = hierlock::shared(hierlock::named("drained")),
-                         slots = hierlock::slots("drained", slot_count);
-  session.measure("drain",
-                  {{"exclusive", [&] { return ours(*memory, exclusive); }},
-                   {"shared", [&] { return ours(*memory, shared); }},
-                   {"slots", [&] { return ours(*memory, slots); }},
-                   {"shm-exclusive", [&] { return ours(*shm, exclusive); }},
-                   {"shm-shared", [&] { return ours(*shm, shared); }},
-                   {"shm-slots", [&] { return ours(*shm, slots); }},
-                   {"futex-exclusive", [&] { return futex(1, 1); }},
-                   {"futex-shared", [&] { return futex(crowd_size, 1); }},
-                   {"futex-slots", [&] { return futex(slot_count, 1); }},
-                   {"limit", [] { return 1e9; }}},
-                  session.quick() ? 1 : 5);
-}
-
-// Threads that hold something and wait for something, until the object goes.
-class Standstill {
- public:
-  struct Place {
-    std::vector<hierlock::Target> held;
-    hierlock::Target wanted;
-  };
-  // The calling thread holds `mine`, an owner that does not wait holds `hot`. Everybody waits for one of these, or for
-  // somebody who does.
-  Standstill(std::size_t size, const std::function<Place(std::size_t)>& place)
-      : held_(size),
-        other_(locker_.owner("other")),
-        hot_(locker_.acquire(hot(), {.owner = &other_})),
-        mine_(locker_.acquire(mine())),
-        crowd_(size) {
-    crowd_.start([&](std::size_t i) {
-      for (const hierlock::Target& target : place(i).held) held_[i].push_back(locker_.acquire(target));
-    });
-    crowd_.finish();
-    crowd_.start([this, place](std::size_t i) {
-      locker_.acquire(place(i).wanted).release();
-      held_[i].clear();
-    });
-  }
-  ~Standstill() {
-    hot_.release();
-    mine_.release();
-    crowd_.finish();
-  }
-  Standstill(const Standstill&) = delete;
-  Standstill& operator=(const Standstill&) = delete;
-
-  static hierlock::Target hot() { return hierlock::named("hot"); }
-  static hierlock::Target mine() { return hierlock::named("mine"); }
-
-  // Waits for `hot` exclusively, in vain.
-  void wait(std::chrono::nanoseconds longest) {
-    if (locker_.try_acquire(hot(), longest)) throw std::runtime_error("entangled: a held name was given to two");
-  }
-
- private:
-  hierlock::Locker locker_ = hierlock::open("memory:");
-  std::vector<std::vector<hierlock::Lock>> held_;
-  hierlock::Owner other_;
-  hierlock::Lock hot_, mine_;
-  ThreadCrowd crowd_;
-};
-
-// What one more wait costs, in processor time of the thread that waits; the others are asleep.
-void entangled(Session& session) {
-  constexpr std::size_t crowd_size = 800, few = 20, locks = 10'000, accounts_each = 100;
-  const hierlock::Target hot = hierlock::shared(Standstill::hot()), mine = Standstill::mine();
-  using Place = Standstill::Place;
-  const auto link = [](std::size_t i) { return hierlock::named("link " + std::to_string(i)); };
-  const auto many = [](std::size_t i) {
-    std::vector<hierlock::Target> targets;
-    for (std::size_t n = 0; n < locks; ++n) {
-      targets.emplace_back("u" + std::to_string(i) + "/a" + std::to_string(n % accounts_each) + "/r" +
-                           std::to_string(n / accounts_each));
-    }
-    return targets;
-  };
-  const std::map<std::string, std::pair<std::size_t, std::function<Place(std::size_t)>>> scenes = {
-      {"one",
-       {crowd_size,
-        [&](std::size_t i) {
-          return i == 0 ? Place{{link(0)}, hot} : Place{{}, hot};
-        }}},
-      {"holder",
-       {crowd_size,
-        [&](std::size_t i) {
-          return i == 0 ? Place{{link(0)}, mine} : Place{{}, hot};
-        }}},
-      {"chain",
-       {crowd_size,
-        [&](std::size_t i) {
-          return Place{{link(i)}, i + 1 < crowd_size ? link(i + 1) : mine};
-        }}},
-      {"many-locks",
-       {few,
-        [&](std::size_t i) {
-          return Place{many(i), hot};
-        }}},
-      // The first waits for a user that the second holds by intention: who holds it is written at their locks only.
-      {"many-shared",
-       {few,
-        [&](std::size_t i) {
-          return Place{many(i), i == 0 ? hierlock::Target("u1") : mine};
-        }}},
-  };
-  const std::size_t samples = session.quick() ? 15 : 41;
-  const auto cost = [samples](const auto& wait) {
-    std::vector<double> times;
-    for (std::size_t n = 0; n < samples; ++n) {
-      const double begin = thread_nanoseconds();
-      wait(1ms);
-      times.push_back(thread_nanoseconds() - begin);
-    }
-    return summarize(times).median;
-  };
-  session.preparing("entangled", "starting threads");
-  std::vector<std::unique_ptr<Standstill>> standing;
-  Contenders contenders = {{"limit", [] { return 2e5; }}, {"limit-shared", [] { return 2e6; }}};
-  for (const auto& [name, scene] : scenes) {
-    if (!session.needs("entangled", name)) continue;
-    standing.push_back(std::make_unique<Standstill>(scene.first, scene.second));
-    contenders[name] = [&cost, &still = *standing.back()] {
-      return cost([&](std::chrono::nanoseconds longest) { still.wait(longest); });
-    };
-  }
-  FutexQueue queue(1);
-  queue.acquire(1);
-  ThreadCrowd crowd(crowd_size);
-  crowd.start([&](std::size_t) {
-    queue.acquire(1);
-    queue.release(1);
-  });
-  contenders["futex"] = [&] {
-    return cost([&](std::chrono::nanoseconds longest) {
-      if (queue.acquire(1, longest)) throw std::runtime_error("futex: self-check: a lock was given to two");
-    });
-  };
-  session.measure("entangled", contenders);
-  queue.release(1);
-  crowd.finish();
-}
-
-// The server that the environment names. Without one the group is skipped.
-const char* server_for(Session& session, std::string_view group, const char* variable) {
-  const std::string why = why_no_mysql();
-  const char* const url = std::getenv(variable);
-  if (!why.empty()) {
-    session.skip(group, why);
-  } else if (url == nullptr) {
-    session.skip(group, std::string(variable) + " names no server: eval \"$(tools/servers env)\"");
-  }
-  return why.empty() ? url : nullptr;
-}
-
-// What one of the two locks, the other must find locked: otherwise they would not do the same work.
-void check_same_rows(Ours& ours, SelectByRow& by_row_store) {
-  Ours::Worker a(ours, std::vector<Path>{});
-  SelectByRow::Worker b(by_row_store, {});
-  check_exclusion("hierlock and SELECT by row", a, b);
-}
-
-void database_pairs(Session& session, std::string_view group, const char* variable) {
-  const char* const url = server_for(session, group, variable);
-  if (url == nullptr) return;
-  session.preparing(group, "rows");
-  const BucketTable table(url, 100'000);
-  Team<Ours> ours("hierlock, mysql:", {spread_keys()}, table.url());
-  Team<SelectByRow> selects("SELECT by row", {spread_keys()}, table);
-  check_same_rows(*ours.store, *selects.store);
-  // Many pairs a turn: after each turn of the other a session has to be woken up, which is not what a pair costs.
-  constexpr std::size_t pairs_a_turn = 50;
-  const auto timed = [](auto& worker) {
-    return [&worker, i = std::size_t{0}]() mutable {
-      const Clock::time_point begin = Clock::now();
-      for (std::size_t n = 0; n < pairs_a_turn; ++n) worker.pair(i++ % worker.size());
-      return nanoseconds(Clock::now() - begin) / pairs_a_turn;
-    };
-  };
-  InTurns round(session.quick() ? 15 : 51, timed(*ours.crew[0]), timed(*selects.crew[0]));
-  const auto per_second = [](double nanoseconds) { return 1e9 / nanoseconds; };
-  session.measure(group, {{"ours", [&] { return per_second(round.ours()); }},
-                          {"by-row", [&] { return per_second(round.peer()); }}});
-}
-
-// Instructions of one pair, as callgrind counts them: what twice as many pairs run more. They do not depend on the
-// machine's speed, nor on what else it does.
-double instructions_of_a_pair(const std::string& valgrind, const std::string& form) {
-  constexpr std::size_t count = 10'000;
-  const auto total = [&](std::size_t pairs) {
-    const std::string text = Program({valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", pairs_path(),
-                                      std::to_string(pairs), form})
-                                 .errors();
-    constexpr std::string_view label = "Collected : ";
-    const std::size_t at = text.find(label);
-    if (at == text.npos) throw std::runtime_error("callgrind counted nothing: " + text);
-    return std::strtod(text.c_str() + at + label.size(), nullptr);
-  };
-  return (total(2 * count) - total(count)) / count;
-}
-
-void instructions(Session& session) {
-  const std::optional<std::string> valgrind = found_in_path("valgrind");
-  if (!valgrind) return session.skip("instructions", "there is no valgrind in PATH");
-  session.measure("instructions",
-                  {{"target", [&] { return instructions_of_a_pair(*valgrind, "target"); }},
-                   {"shared", [&] { return instructions_of_a_pair(*valgrind, "shared"); }},
-                   {"string", [&] { return instructions_of_a_pair(*valgrind, "string"); }},
-                   {"limit", [] { return 600.0; }}},
-                  1);
-}
-
-void mysql(Session& session) { database_pairs(session, "mysql", "HIERLOCK_TEST_MYSQL"); }
-void mariadb(Session& session) { database_pairs(session, "mariadb", "HIERLOCK_TEST_MARIADB"); }
-
-void provision(Session& session, std::string_view group, const char* variable) {
-  const char* const url = server_for(session, group, variable);
-  if (url == nullptr) return;
-  const std::uint64_t rows = session.full() ? 10'000'000 : session.quick() ? 100'000 : 1'000'000;
-  Filling ours(url, rows, Filling::Way::ours), digits_joined(url, rows, Filling::Way::cross_joins);
-  session.measure(group,
-                  {{"ours", [&] { return ours.nanoseconds(); }},
-                   {"ours-bytes", [&] { return ours.bytes(); }},
-                   {"digits", [&] { return digits_joined.nanoseconds(); }},
-                   {"digits-bytes", [&] { return digits_joined.bytes(); }}},
-                  session.full() ? 1 : 5);
-}
-
-void provision_mysql(Session& session) { provision(session, "provision-mysql", "HIERLOCK_TEST_MYSQL"); }
-void provision_mariadb(Session& session) { provision(session, "provision-mariadb", "HIERLOCK_TEST_MARIADB"); }
-
 }  // namespace
 
 std::span<const Case> all_cases() { return cases; }
 
 Outcome run(const std::vector<const Case*>& selected, const Effort& effort, const Progress& progress) {
-  constexpr std::pair<std::string_view, void (*)(Session&)> groups[] = {
-      {"pair", pair},
-      {"instructions", instructions},
-      {"hot", hot},
-      {"disjoint2", disjoint2},
-      {"hot2", hot2},
-      {"million", million},
-      {"alone", alone},
-      {"handover", handover},
-      {"uuid", uuid},
-      {"string", string},
-      {"named", named},
-      {"slots", slots},
-      {"contended", contended},
-      {"shm", shm},
-      {"shm-disjoint2", shm_disjoint2},
-      {"shm-hot2", shm_hot2},
-      {"shm-handover", shm_handover},
-      {"exec", exec},
-      {"waiting", waiting},
-      {"drain", drain},
-      {"entangled", entangled},
-      {"mysql", mysql},
-      {"mariadb", mariadb},
-      {"provision-mysql", provision_mysql},
-      {"provision-mariadb", provision_mariadb},
+  constexpr std::pair<std::string_view, void (*)(Session&)> measured_by[] = {
+      {"pair", groups::pair},
+      {"instructions", groups::instructions},
+      {"hot", groups::hot},
+      {"disjoint2", groups::disjoint2},
+      {"hot2", groups::hot2},
+      {"million", groups::million},
+      {"alone", groups::alone},
+      {"handover", groups::handover},
+      {"uuid", groups::uuid},
+      {"string", groups::string},
+      {"named", groups::named},
+      {"slots", groups::slots},
+      {"contended", groups::contended},
+      {"shm", groups::shm},
+      {"shm-disjoint2", groups::shm_disjoint2},
+      {"shm-hot2", groups::shm_hot2},
+      {"shm-handover", groups::shm_handover},
+      {"exec", groups::exec},
+      {"waiting", groups::waiting},
+      {"drain", groups::drain},
+      {"entangled", groups::entangled},
+      {"mysql", groups::mysql},
+      {"mariadb", groups::mariadb},
+      {"mysql-herd", groups::mysql_herd},
+      {"mariadb-herd", groups::mariadb_herd},
+      {"mysql-waiting", groups::mysql_waiting},
+      {"mariadb-waiting", groups::mariadb_waiting},
+      {"mysql-notices", groups::mysql_notices},
+      {"mariadb-notices", groups::mariadb_notices},
+      {"mysql-held", groups::mysql_held},
+      {"mariadb-held", groups::mariadb_held},
+      {"mysql-hot", groups::mysql_hot},
+      {"mariadb-hot", groups::mariadb_hot},
+      {"mysql-far", groups::mysql_far},
+      {"mariadb-far", groups::mariadb_far},
+      {"nested", groups::nested},
+      {"provision-mysql", groups::provision_mysql},
+      {"provision-mariadb", groups::provision_mariadb},
   };
   Session session(effort, progress, selected);
-  for (const auto& [group, measure] : groups) {
+  for (const auto& [group, measure] : measured_by) {
     const auto in_group = [name = group](const Case* c) { return c->group == name; };
     if (std::any_of(selected.begin(), selected.end(), in_group)) measure(session);
   }

@@ -13,7 +13,18 @@
 
 namespace bench {
 
-enum class Unit { pairs_per_second, nanoseconds, bytes, cores, instructions };
+enum class Unit {
+  pairs_per_second,
+  nanoseconds,
+  bytes,
+  bytes_per_second,
+  cores,
+  instructions,
+  sleeps,
+  connections,
+  requests_per_second,
+  statements_per_second
+};
 
 // A row of the table. Cases with the same group are measured together, in the same rounds.
 struct Case {

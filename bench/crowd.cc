@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,14 +92,7 @@ void ProcessCrowd::end() noexcept {
 
 double ProcessCrowd::processor_nanoseconds() const {
   double sum = 0;
-  for (const pid_t child : children_) {
-    clockid_t clock{};
-    timespec used{};
-    if (clock_getcpuclockid(child, &clock) != 0 || clock_gettime(clock, &used) != 0) {
-      throw std::runtime_error("a waiting process has ended");
-    }
-    sum += static_cast<double>(used.tv_sec) * 1e9 + static_cast<double>(used.tv_nsec);
-  }
+  for (const pid_t child : children_) sum += process_nanoseconds(child);
   return sum;
 }
 
@@ -155,11 +147,16 @@ void ThreadCrowd::work(Thread& self) {
   }
 }
 
-void ThreadCrowd::start(std::function<void(std::size_t)> body) {
+void ThreadCrowd::begin(std::function<void(std::size_t)> body) {
   body_ = std::move(body);
   busy_ = threads_.size();
-  const std::uint32_t order = ++order_;
+  ++order_;
   order_.notify_all();
+}
+
+void ThreadCrowd::start(std::function<void(std::size_t)> body) {
+  begin(std::move(body));
+  const std::uint32_t order = order_;
   std::size_t asleep = 0;  // after it had begun, so either in the body or, if it has returned, waiting for an order
   wait_until("going to sleep", [&] {
     for (; asleep < threads_.size(); ++asleep) {

@@ -44,7 +44,9 @@ class ThreadCrowd {
   ThreadCrowd& operator=(const ThreadCrowd&) = delete;
 
   std::size_t size() const { return threads_.size(); }
-  // Every thread calls body(its number). Returns when each of them has been seen asleep in it, or has returned.
+  // Every thread calls body(its number).
+  void begin(std::function<void(std::size_t)> body);
+  // The same, and returns when each of them has been seen asleep in it, or has returned.
   void start(std::function<void(std::size_t)> body);
   // Returns when all have returned from the body.
   void finish();

@@ -5,6 +5,8 @@
 // taken within a round. What is left to write is a loop and a clock.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -29,6 +31,8 @@ inline double nanoseconds(Clock::duration duration) {
 
 // Processor time the calling thread has used.
 double thread_nanoseconds();
+// Processor time that a process has used. Throws if it has ended.
+double process_nanoseconds(pid_t process);
 
 // Bytes of this process that are in memory now, free heap given back first so that it cannot hide growth.
 std::size_t resident_bytes();

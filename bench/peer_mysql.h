@@ -25,7 +25,9 @@ class BucketTable {
   const std::string& server() const noexcept { return server_; }
   const std::string& name() const noexcept { return name_; }
   std::uint32_t buckets() const noexcept { return buckets_; }
-  std::string url() const { return server_ + "?table=" + name_; }  // for hierlock::open()
+  // For hierlock::open(). The second: through a relay.
+  std::string url() const { return url(server_); }
+  std::string url(const std::string& server) const { return server + "?table=" + name_; }
 
  private:
   const std::string server_, name_;

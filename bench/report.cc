@@ -42,10 +42,20 @@ std::string with_unit(double value, Unit unit) {
       return digits(value) + " ns";
     case Unit::bytes:
       return digits(value) + " B";
+    case Unit::bytes_per_second:
+      return digits(value / 1e3) + " kB/s";
     case Unit::cores:
       return digits(value) + " cores";
     case Unit::instructions:
       return digits(value) + " in.";
+    case Unit::sleeps:
+      return digits(value) + " sl.";
+    case Unit::connections:
+      return digits(value) + " con.";
+    case Unit::requests_per_second:
+      return digits(value) + " re/s";
+    case Unit::statements_per_second:
+      return digits(value) + " st/s";
   }
   return "?";
 }
@@ -63,10 +73,20 @@ std::string_view json_unit(Unit unit) {
       return "ns";
     case Unit::bytes:
       return "bytes";
+    case Unit::bytes_per_second:
+      return "bytes/s";
     case Unit::cores:
       return "cores";
     case Unit::instructions:
       return "instructions";
+    case Unit::sleeps:
+      return "sleeps";
+    case Unit::connections:
+      return "connections";
+    case Unit::requests_per_second:
+      return "requests/s";
+    case Unit::statements_per_second:
+      return "statements/s";
   }
   return "?";
 }
@@ -94,7 +114,7 @@ std::vector<const Result*> Report::missed() const {
 }
 
 std::string table(const Report& report) {
-  const char* const row = "%-24s %11s %11s %7s %15s %8s  %s\n";
+  const char* const row = "%-27s %11s %11s %7s %15s %8s  %s\n";
   std::string text = format(row, "case", "ours", "peer", "ratio", "quartiles", "bar", "verdict");
   for (const Result& r : report.outcome.results) {
     const Unit unit = r.what->unit;
@@ -109,7 +129,9 @@ std::string table(const Report& report) {
     text += format("the machine was busy (load %.1f before the run): cases with two threads or processes suffer most\n",
                    report.load);
   }
-  text += "M/s, k/s: acquire-release pairs a second, of all threads or processes together; in.: instructions\n";
+  text +=
+      "M/s, k/s: acquire-release pairs a second, of all threads or processes together; in.: instructions; "
+      "sl.: sleeps; con.: connections; st/s, re/s: statements, requests a second\n";
   switch (report.enforce) {
     case Enforce::full:
       break;
@@ -166,9 +188,9 @@ std::string list() {
   std::string text;
   for (const Case& c : all_cases()) {
     const std::string what = std::string(c.what) + "; " + std::string(c.against);
-    text += format("%-24s %8s  %s\n", c.name().c_str(), bar_text(c.bar).c_str(), what.c_str());
+    text += format("%-27s %8s  %s\n", c.name().c_str(), bar_text(c.bar).c_str(), what.c_str());
   }
-  text += format("%-24s %8s  %s\n", "designs", "-", "lock rows in three designs, a table of its own; run only by name");
+  text += format("%-27s %8s  %s\n", "designs", "-", "lock rows in three designs, a table of its own; run only by name");
   return text;
 }
 
