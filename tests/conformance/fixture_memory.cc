@@ -13,7 +13,8 @@ class MemoryTable final : public Table {
   }
 };
 
-[[maybe_unused]] const bool registered = add_backend({"memory", [] { return std::make_unique<MemoryTable>(); }});
+[[maybe_unused]] const bool registered = add_backend(
+    {.name = "memory", .make_table = [] { return std::make_unique<MemoryTable>(); }, .column = "`memory:`"});
 
 }  // namespace
 }  // namespace hierlock::conformance

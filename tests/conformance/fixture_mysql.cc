@@ -41,8 +41,7 @@ class MysqlTable final : public Table {
 bool add(const char* name, const char* server, bool processes) {
   return add_backend({.name = name,
                       .make_table = [=] { return std::make_unique<MysqlTable>(server, processes); },
-                      .names = false,
-                      .slots = false,
+                      .column = "`mysql://`",
                       .missing = [server]() -> std::string {
                         if (!mysql_tests::server_url(server).empty()) return {};
                         return "HIERLOCK_TEST_" + std::string(server) +
