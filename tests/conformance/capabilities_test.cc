@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

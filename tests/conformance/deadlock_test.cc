@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

@@ -2,7 +2,7 @@
 #include <mutex>
 #include <thread>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

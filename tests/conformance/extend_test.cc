@@ -1,7 +1,7 @@
 // Extending: adding to a lock that is held, and turning shared into exclusive.
 #include <algorithm>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <random>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

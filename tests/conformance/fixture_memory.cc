@@ -1,5 +1,5 @@
 // memory: inside this process. Each Locker is a table of its own, so parties are threads that share one.
-#include "backend.h"
+#include "support/backend.h"
 
 namespace hierlock::conformance {
 namespace {

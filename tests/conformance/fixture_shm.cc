@@ -1,6 +1,6 @@
 // shm: between the threads of this process, and between processes: the same table, two kinds of parties.
-#include "backend.h"
-#include "shm_table.h"
+#include "support/backend.h"
+#include "support/shm_table.h"
 
 namespace hierlock::conformance {
 namespace {

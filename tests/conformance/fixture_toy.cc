@@ -2,8 +2,8 @@
 // share one. It shows what the remote room promises for any driver.
 #include <hierlock/spi/store.h>
 
-#include "backend.h"
 #include "remote/testing/toy_driver.h"
+#include "support/backend.h"
 
 namespace hierlock::conformance {
 namespace {

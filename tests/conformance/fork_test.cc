@@ -1,5 +1,5 @@
 // Fork: a child's handles are inert and touch nothing of the parent's (B6).
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

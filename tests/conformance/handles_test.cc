@@ -3,7 +3,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

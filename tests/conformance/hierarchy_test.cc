@@ -1,7 +1,7 @@
 // A path excludes its ancestors and descendants, and nobody else.
 #include <sstream>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

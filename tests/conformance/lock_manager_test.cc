@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

@@ -1,7 +1,7 @@
 // Named locks: a space of their own, of any length and case.
 #include <atomic>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

@@ -1,7 +1,7 @@
 // Owners: who holds and waits. By default a thread; an Owner that is passed in; every handle for itself.
 #include <algorithm>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

@@ -15,7 +15,7 @@
 #include <sstream>
 #include <thread>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

@@ -1,7 +1,7 @@
 // Slots: at most N holders of a name at once (M1, M7).
 #include <atomic>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

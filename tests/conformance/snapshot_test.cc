@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

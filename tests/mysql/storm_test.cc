@@ -16,7 +16,7 @@
 
 #include "../storm/witness.h"
 #include "on_server.h"
-#include "own_server.h"
+#include "support/own_server.h"
 
 namespace hierlock::mysql_tests {
 namespace {

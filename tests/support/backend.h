@@ -17,7 +17,7 @@
 
 #include <hierlock/hierlock.h>
 
-#include "party.h"
+#include "support/party.h"
 
 namespace hierlock::conformance {
 

@@ -1,5 +1,6 @@
-// The suite: what every store must do, asked through the public headers only. A file is one idea (hierarchy_test.cc,
-// deadlock_test.cc, …); every test runs on every backend, alone, in any order, on a table of its own.
+// The frame of tests/conformance and tests/faults: what a store must do, asked through the public headers only. A file
+// of conformance is one idea (hierarchy_test.cc, deadlock_test.cc, …); every test runs on every backend, alone, in any
+// order, on a table of its own.
 //
 //     TEST_P(Hierarchy, account_waits_for_its_resource) {          // H13
 //       Party &alice = party("alice"), &bob = party("bob");
@@ -28,10 +29,10 @@
 
 #include <hierlock/hierlock.h>
 
-#include "../support/not_applicable.h"
-#include "backend.h"
-#include "party.h"
-#include "watchdog.h"
+#include "support/backend.h"
+#include "support/not_applicable.h"
+#include "support/party.h"
+#include "support/watchdog.h"
 
 namespace hierlock::conformance {
 

@@ -1,4 +1,4 @@
-#include "suite.h"
+#include "support/suite.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
