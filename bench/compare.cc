@@ -1,6 +1,7 @@
 // bench/compare: hierlock beside its peers, in the same run. docs/bench.md says how to read it.
 //
-// Exit codes: 0 what is enforced is met, 1 a bar is missed, 64 bad usage, 70 a contender failed or does not exclude.
+// Exit codes: 0 what is enforced is met, 1 a bar is missed or its case was skipped, 64 bad usage, 70 a contender failed
+// or does not exclude.
 
 #include <unistd.h>
 
@@ -38,7 +39,8 @@ constexpr const char* help_text =
     "  --json      one JSON document instead of the table\n"
     "  --list      the cases, their bars and what they measure\n"
     "  --rounds N  rounds of each case, 1 to 1000; 15, or 9 with --quick\n"
-    "  --enforce   full: a missed bar is exit code 1; half: only missing half of it is; off: never\n";
+    "  --enforce   full: a missed bar is exit code 1, and so is a skipped case that has one; half: only missing\n"
+    "              half of it is; off: never\n";
 
 struct Usage {
   bool quick = false, full = false, json = false, list = false, help = false, designs = false;
@@ -186,7 +188,11 @@ int compare(const Usage& usage) {
     std::fprintf(stderr, "compare: %s: %.3g is not at %s %s%g (%s)\n", r->what->name().c_str(), r->ratio.median,
                  rate ? "least" : "most", half, r->what->bar->value, what.c_str());
   }
-  return missed.empty() ? 0 : exit_missed;
+  const auto unjudged = report.unjudged();
+  for (const bench::Skipped* s : unjudged) {
+    std::fprintf(stderr, "compare: %s: its bar was not judged, for the case was skipped\n", s->what->name().c_str());
+  }
+  return missed.empty() && unjudged.empty() ? 0 : exit_missed;
 }
 
 }  // namespace

@@ -113,6 +113,14 @@ std::vector<const Result*> Report::missed() const {
   return result;
 }
 
+std::vector<const Skipped*> Report::unjudged() const {
+  std::vector<const Skipped*> result;
+  for (const Skipped& s : outcome.skipped) {
+    if (enforce == Enforce::full && s.what->bar) result.push_back(&s);
+  }
+  return result;
+}
+
 std::string table(const Report& report) {
   const char* const row = "%-27s %11s %11s %7s %15s %8s  %s\n";
   std::string text = format(row, "case", "ours", "peer", "ratio", "quartiles", "bar", "verdict");
@@ -156,7 +164,7 @@ std::string json(const Report& report) {
       .boolean("quick", report.effort.quick)
       .number("rounds", std::uint64_t{report.effort.rounds})
       .text("enforce", to_string(report.enforce))
-      .boolean("met", report.missed().empty())
+      .boolean("met", report.missed().empty() && report.unjudged().empty())
       .open_array("cases");
   for (const Result& r : report.outcome.results) {
     json.open_object()

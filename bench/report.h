@@ -19,6 +19,8 @@ struct Report {
   Verdict verdict(const Result& result) const { return judge(result.what->bar, result.ratio.median, enforce); }
   // The cases that miss what is enforced.
   std::vector<const Result*> missed() const;
+  // With every bar enforced: the cases that have one and could not be measured. A bar that nobody looked at is not met.
+  std::vector<const Skipped*> unjudged() const;
 };
 
 std::string table(const Report& report);

@@ -81,13 +81,30 @@ build() {
 
 # --- test results -----------------------------------------------------------------------------------------------------
 
-# run_ctest PRESET ARGS...: runs, and sets passed, failed and skipped. A gtest program counts with each of its cases, any
-# other test as one. Returns 0 even if tests fail: the counts say it. Many tests wait more than they compute, so ctest is
-# told of twice the processors, and a test that computes takes two of them.
+# skipped_cases XML: a line for each case of a gtest program that was not run, `SUITE.CASE|WHY`.
+skipped_cases() {
+  awk '
+    function attribute(name) { return match($0, " " name "=\"[^\"]*\"") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 4) : "" }
+    /<testcase / {
+      name = attribute("classname") "." attribute("name")
+      if (attribute("status") == "notrun") print name "|disabled"
+      waiting = attribute("result") == "skipped"
+    }
+    # The message begins with the place in the source.
+    waiting && /<skipped message=/ {
+      why = attribute("message")
+      gsub(/&#x0A;/, " ", why); gsub(/&apos;/, "\047", why); gsub(/&quot;/, "\"", why); sub(/^[^ ]*:[0-9]+ /, "", why)
+      print name "|" why
+      waiting = 0
+    }' "$1"
+}
+
+# run_ctest PRESET ARGS...: runs, and sets passed, failed, skipped and not_applicable. Returns 0 even if tests fail: the
+# counts say it. Many tests wait more than they compute, so ctest is told of twice the processors, and a test that computes
+# takes two of them.
 run_ctest() {
-  local preset=$1 results=build/$1/test-results status=0 name state xml total bad left_out wrapper=()
+  local preset=$1 results=build/$1/test-results status=0 wrapper=()
   shift
-  passed=0 failed=0 skipped=0
   rm -rf "$results"
   mkdir -p "$results"
   # The thread sanitizer of gcc 12 does not start on kernels that randomise addresses by more bits than it knows.
@@ -95,34 +112,47 @@ run_ctest() {
   if [[ $preset == tsan ]] && setarch -R true 2>/dev/null; then wrapper=(setarch -R); fi
   "${wrapper[@]}" ctest --test-dir "build/$preset" -j $((2 * jobs)) --output-on-failure --no-tests=error \
     --output-junit "$root/$results/ctest.junit" "$@" || status=$?
-
-  if [[ -f $results/ctest.junit ]]; then
-    while read -r name state; do
-      xml=$results/$name.xml
-      if [[ -f $xml ]]; then
-        total=$(sed -n 's/^<testsuites tests="\([0-9]*\)".*/\1/p' "$xml")
-        bad=$(sed -n 's/^<testsuites .* failures="\([0-9]*\)".*/\1/p' "$xml")
-        left_out=$(grep -cE '<testcase .*(result="skipped"|status="notrun")' "$xml" || true)
-        # Failed as a whole with no case failed: a sanitizer's report, a crash at exit, a timeout.
-        if [[ $state == fail && $bad -eq 0 ]]; then
-          bad=1
-          total=$((total + 1))
-        fi
-        passed=$((passed + total - bad - left_out))
-        failed=$((failed + bad))
-        skipped=$((skipped + left_out))
-        if [[ $left_out -gt 0 ]]; then
-          sed -nE 's/.*<testcase name="([^"]*)".*(result="skipped"|status="notrun").* classname="([^"]*)".*/SKIPPED \3.\1/p' "$xml"
-        fi
-      elif [[ $state == run ]]; then
-        passed=$((passed + 1))
-      elif [[ $state == fail ]]; then
-        failed=$((failed + 1))
-      else
-        skipped=$((skipped + 1))
-        echo "SKIPPED $name"
-      fi
-    done < <(sed -nE 's/.*<testcase name="([^"]*)".* status="([^"]*)".*/\1 \2/p' "$results/ctest.junit")
-  fi
+  count_results "$results"
   if [[ $status -ne 0 && $failed -eq 0 ]]; then failed=1; fi
+}
+
+# count_results FOLDER: sets passed, failed, skipped and not_applicable from ctest.junit and the XML of gtest programs. Such
+# a program counts with each of its cases, any other test as one. A case that says that it does not apply to a store
+# (tests/support/not_applicable.h) is in not_applicable alone; one that is left out for any other reason could not be run
+# here, and is skipped.
+count_results() {
+  local results=$1 name state xml total bad left_out none
+  passed=0 failed=0 skipped=0 not_applicable=0
+  [[ -f $results/ctest.junit ]] || return 0
+  while read -r name state; do
+    xml=$results/$name.xml
+    if [[ -f $xml ]]; then
+      total=$(sed -n 's/^<testsuites tests="\([0-9]*\)".*/\1/p' "$xml")
+      bad=$(sed -n 's/^<testsuites .* failures="\([0-9]*\)".*/\1/p' "$xml")
+      skipped_cases "$xml" >"$results/$name.skipped"
+      none=$(grep -c '|not applicable: ' "$results/$name.skipped" || true)
+      left_out=$(($(wc -l <"$results/$name.skipped") - none))
+      # Failed as a whole with no case failed: a sanitizer's report, a crash at exit, a timeout.
+      if [[ $state == fail && $bad -eq 0 ]]; then
+        bad=1
+        total=$((total + 1))
+      fi
+      passed=$((passed + total - bad - left_out - none))
+      failed=$((failed + bad))
+      skipped=$((skipped + left_out))
+      not_applicable=$((not_applicable + none))
+      sed -n '/|not applicable: /!s/^\([^|]*\)|/SKIPPED \1: /p' "$results/$name.skipped"
+    elif [[ $state == run ]]; then
+      passed=$((passed + 1))
+    elif [[ $state == fail ]]; then
+      failed=$((failed + 1))
+    else
+      skipped=$((skipped + 1))
+      echo "SKIPPED $name"
+    fi
+  done < <(sed -nE 's/.*<testcase name="([^"]*)".* status="([^"]*)".*/\1 \2/p' "$results/ctest.junit")
+  if [[ $not_applicable -gt 0 ]]; then
+    say "not applicable: $not_applicable cases, by what a store does not promise"
+    cat "$results"/*.skipped | sed -n 's/^[^|]*|not applicable: //p' | sort | uniq -c
+  fi
 }

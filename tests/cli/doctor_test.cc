@@ -1,28 +1,20 @@
 // doctor, and what explain says of a database, as the tool's users meet them.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
-#include "../mysql/server.h"
+#include "support/needs_server.h"
 #include "tool.h"
 
 namespace tooltest {
 namespace {
 
 // The URL of a server, or nothing; its password may be in no output.
-std::string server() { return hierlock::mysql_tests::server_url("MYSQL"); }
+std::string server() { return hierlock::tests::server_url("MYSQL"); }
 std::string password_of(const std::string& url) {
   const std::size_t at = url.rfind('@'), colon = url.rfind(':', at);
   return url.substr(colon + 1, at - colon - 1);
 }
-
-#define NEEDS_SERVER()                                                                    \
-  if (server().empty()) {                                                                 \
-    if (std::getenv("CI") != nullptr) FAIL() << "HIERLOCK_TEST_MYSQL names no server";    \
-    GTEST_SKIP() << "HIERLOCK_TEST_MYSQL names no server: eval \"$(tools/servers env)\""; \
-  }                                                                                       \
-  static_assert(true, "a semicolon follows")
 
 TEST(Doctor, has_nothing_to_look_at_where_there_is_no_server) {
   const Store store;
@@ -35,7 +27,7 @@ TEST(Doctor, has_nothing_to_look_at_where_there_is_no_server) {
 }
 
 TEST(Doctor, ends_with_78_where_something_is_unsafe_and_with_0_where_nothing_is) {
-  NEEDS_SERVER();
+  HIERLOCK_NEEDS_SERVER("MYSQL");
   const Result bare = run({"doctor", "--on", server() + "?table=nobody_made_this"});
   EXPECT_EQ(bare.code, 78);
   EXPECT_NE(bare.out.find("unsafe    tables: there is no nobody_made_this"), std::string::npos) << bare.out;
@@ -53,7 +45,7 @@ TEST(Doctor, ends_with_78_where_something_is_unsafe_and_with_0_where_nothing_is)
 
 // Looking must not make anything: neither the tables nor their rows.
 TEST(Doctor, and_status_make_no_tables_where_the_first_who_locks_would) {
-  NEEDS_SERVER();
+  HIERLOCK_NEEDS_SERVER("MYSQL");
   const std::string url = server() + "?table=only_looked_at&provision=lazy";
   for (int round = 0; round < 2; ++round) {  // what the first look made the second would find
     const Result status = run({"status", "--on", url});
@@ -65,7 +57,7 @@ TEST(Doctor, and_status_make_no_tables_where_the_first_who_locks_would) {
 }
 
 TEST(Doctor, prints_one_json_document) {
-  NEEDS_SERVER();
+  HIERLOCK_NEEDS_SERVER("MYSQL");
   const Result result = run({"doctor", "--json"}, (server() + "?table=nobody_made_this").c_str());
   EXPECT_EQ(result.code, 78);
   EXPECT_TRUE(is_json(result.out)) << result.out;
@@ -76,7 +68,7 @@ TEST(Doctor, prints_one_json_document) {
 }
 
 TEST(Doctor, tells_who_cannot_come_in) {
-  NEEDS_SERVER();
+  HIERLOCK_NEEDS_SERVER("MYSQL");
   std::string stranger = server();
   stranger.replace(stranger.find(password_of(stranger)), password_of(stranger).size(), "wrong");
   EXPECT_EQ(run({"doctor", "--on", stranger}).code, 77);
@@ -85,7 +77,7 @@ TEST(Doctor, tells_who_cannot_come_in) {
 }
 
 TEST(Explain, prints_the_statements_of_a_database) {
-  NEEDS_SERVER();
+  HIERLOCK_NEEDS_SERVER("MYSQL");
   const Result result = run({"explain", "--on", server() + "?table=nobody_made_this", "u1/a1/r1"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("\nSTRAIGHT_JOIN `nobody_made_this` AS r2\n"), std::string::npos) << result.out;

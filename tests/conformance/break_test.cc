@@ -2,8 +2,8 @@
 #include <future>
 #include <memory>
 
-#include "shm_table.h"
-#include "suite.h"
+#include "support/shm_table.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

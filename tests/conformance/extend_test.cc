@@ -1,34 +1,21 @@
 // Extending: adding to a lock that is held, and turning shared into exclusive.
 #include <algorithm>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
 
-class Extend : public Conformance {
+class Extend : public ConformanceWith<&Capabilities::extends> {
  protected:
   bool shows(const Party& party, std::string_view target, Mode mode) {
     const std::vector<Snapshot::Holder> held = held_by(party);
     return std::any_of(held.begin(), held.end(),
                        [&](const Snapshot::Holder& h) { return h.target == target && h.mode == mode; });
   }
-  // A store that cannot extend says so; then there is nothing more to test (B2).
-  bool unsupported() {
-    if (can().extends) return false;
-    Lock lock = locker().acquire("u1");
-    EXPECT_EQ(kind_thrown_by([&] {
-                lock.extend("u2");
-                return 0;
-              }),
-              ErrorKind::unsupported);
-    EXPECT_TRUE(lock.held());
-    return true;
-  }
 };
 
 TEST_P(Extend, what_is_added_is_held_until_the_one_release) {
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome lock = granted(alice.acquire("u1/a1/r1"));
   granted(alice.extend(lock, "u2/a1"));
@@ -41,7 +28,6 @@ TEST_P(Extend, what_is_added_is_held_until_the_one_release) {
 }
 
 TEST_P(Extend, the_fence_rises) {  // B3
-  if (unsupported()) return;
   Party& alice = party("alice");
   const Outcome lock = granted(alice.acquire("u1"));
   const Outcome more = granted(alice.extend(lock, "u2"));
@@ -50,7 +36,6 @@ TEST_P(Extend, the_fence_rises) {  // B3
 }
 
 TEST_P(Extend, the_fence_is_higher_than_that_of_those_who_held_the_addition_meanwhile) {  // B3
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome lock = granted(alice.acquire("u1"));
   const Outcome between = granted(bob.acquire("u2"));
@@ -59,7 +44,6 @@ TEST_P(Extend, the_fence_is_higher_than_that_of_those_who_held_the_addition_mean
 }
 
 TEST_P(Extend, shared_becomes_exclusive) {
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome lock = granted(alice.acquire(shared("u1/a1/r1")));
   const Outcome reader = granted(bob.acquire(shared("u1/a1/r1")));
@@ -72,7 +56,6 @@ TEST_P(Extend, shared_becomes_exclusive) {
 }
 
 TEST_P(Extend, an_upgrade_of_the_only_reader_passes_waiting_writers) {
-  if (unsupported()) return;
   Party &alice = party("alice"), &writer = party("writer");
   const Outcome lock = granted(alice.acquire(shared("u1/a1/r1")));
   Pending write = writer.acquire("u1/a1/r1");
@@ -84,7 +67,6 @@ TEST_P(Extend, an_upgrade_of_the_only_reader_passes_waiting_writers) {
 }
 
 TEST_P(Extend, from_a_resource_to_its_account) {
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome lock = granted(alice.acquire("u1/a1/r1"));
   const Outcome neighbour = granted(bob.acquire("u1/a1/r2"));
@@ -96,7 +78,6 @@ TEST_P(Extend, from_a_resource_to_its_account) {
 }
 
 TEST_P(Extend, what_is_held_already_is_granted_at_once) {
-  if (unsupported()) return;
   Party& alice = party("alice");
   const Outcome lock = granted(alice.acquire("u1/a1"));
   granted(alice.extend(lock, "u1/a1"));
@@ -108,7 +89,6 @@ TEST_P(Extend, what_is_held_already_is_granted_at_once) {
 }
 
 TEST_P(Extend, a_timeout_keeps_what_was_held) {
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome lock = granted(alice.acquire("u1/a1/r1"));
   granted(bob.acquire("u2/a1/r1"));
@@ -122,7 +102,6 @@ TEST_P(Extend, a_timeout_keeps_what_was_held) {
 }
 
 TEST_P(Extend, a_timed_out_upgrade_keeps_the_shared_lock) {
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob"), &carol = party("carol");
   const Outcome lock = granted(alice.acquire(shared("u1/a1/r1")));
   granted(bob.acquire(shared("u1/a1/r1")));
@@ -136,7 +115,6 @@ TEST_P(Extend, a_timed_out_upgrade_keeps_the_shared_lock) {
 }
 
 TEST_P(Extend, busy_and_cancelled_keep_what_was_held) {
-  if (unsupported()) return;
   Party &alice = thread("alice"), &bob = party("bob");
   const Outcome lock = granted(alice.acquire("u1"));
   granted(bob.acquire("u2"));
@@ -153,7 +131,6 @@ TEST_P(Extend, busy_and_cancelled_keep_what_was_held) {
 }
 
 TEST_P(Extend, a_deadlock_releases_the_whole_lock) {
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome of_alice = granted(alice.acquire("u1/a1/r1"));
   const Outcome of_bob = granted(bob.acquire("u1/a1/r2"));
@@ -176,7 +153,6 @@ TEST_P(Extend, a_deadlock_releases_the_whole_lock) {
 }
 
 TEST_P(Extend, two_upgrades_of_one_target_are_a_deadlock) {  // B11
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome of_alice = granted(alice.acquire(shared("u1/a1/r1")));
   const Outcome of_bob = granted(bob.acquire(shared("u1/a1/r1")));
@@ -191,7 +167,6 @@ TEST_P(Extend, two_upgrades_of_one_target_are_a_deadlock) {  // B11
 }
 
 TEST_P(Extend, a_malformed_or_empty_handle_extends_nothing) {
-  if (unsupported()) return;
   Lock released = locker().acquire("u1");
   released.release();
   EXPECT_EQ(kind_thrown_by([&] {
@@ -209,7 +184,6 @@ TEST_P(Extend, a_malformed_or_empty_handle_extends_nothing) {
 }
 
 TEST_P(Extend, another_handle_of_the_same_owner_in_the_way_is_a_deadlock) {  // B11
-  if (unsupported()) return;
   Party& alice = party("alice");
   const Outcome first = granted(alice.acquire("u1"));
   const Outcome second = granted(alice.acquire("u2"));
@@ -222,7 +196,6 @@ TEST_P(Extend, another_handle_of_the_same_owner_in_the_way_is_a_deadlock) {  // 
 }
 
 TEST_P(Extend, a_long_chain_of_extends_is_one_lock) {
-  if (unsupported()) return;
   Party& alice = party("alice");
   const Outcome lock = granted(alice.acquire("u0"));
   std::int64_t last = lock.fence;

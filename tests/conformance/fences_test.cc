@@ -4,7 +4,7 @@
 #include <mutex>
 #include <random>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -113,16 +113,19 @@ TEST_P(Fences, one_acquire_of_many_has_one_fence_above_all_earlier_ones) {
   for (const Snapshot::Holder& h : held_by(alice)) EXPECT_EQ(h.fence, all.fence) << state();
 }
 
-TEST_P(Fences, names_and_slots_have_them_too) {
-  if (!can().names) return expect_unsupported(named("n"));
+TEST_P(Fences, names_have_them_too) {
+  HIERLOCK_NEEDS(names);
   std::int64_t last = 0;
   for (int i = 0; i < 10; ++i) {
     const Lock lock = locker().acquire(named("n"));
     EXPECT_GT(lock.fence(), last);
     last = lock.fence();
   }
-  if (!can().slots) return expect_unsupported(slots("s", 1));
-  last = 0;
+}
+
+TEST_P(Fences, slots_have_them_too) {
+  HIERLOCK_NEEDS(slots);
+  std::int64_t last = 0;
   for (int i = 0; i < 10; ++i) {
     const Lock lock = locker().acquire(slots("s", 1));
     EXPECT_GT(lock.fence(), last);

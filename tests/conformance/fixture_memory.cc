@@ -1,5 +1,5 @@
 // memory: inside this process. Each Locker is a table of its own, so parties are threads that share one.
-#include "backend.h"
+#include "support/backend.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -13,7 +13,8 @@ class MemoryTable final : public Table {
   }
 };
 
-[[maybe_unused]] const bool registered = add_backend({"memory", [] { return std::make_unique<MemoryTable>(); }});
+[[maybe_unused]] const bool registered = add_backend(
+    {.name = "memory", .make_table = [] { return std::make_unique<MemoryTable>(); }, .column = "`memory:`"});
 
 }  // namespace
 }  // namespace hierlock::conformance

@@ -4,9 +4,9 @@
 
 #include <hierlock/mysql.h>
 
-#include "../mysql/server.h"
-#include "backend.h"
-#include "process_party.h"
+#include "support/backend.h"
+#include "support/process_party.h"
+#include "support/server.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -16,7 +16,7 @@ class MysqlTable final : public Table {
  public:
   MysqlTable(const char* server, bool processes) : processes_(processes) {
     mysql::enable();
-    url_ = mysql_tests::server_url(server) + "?provision=lazy&connections=" + std::to_string(connections) +
+    url_ = tests::server_url(server) + "?provision=lazy&connections=" + std::to_string(connections) +
            "&publish_after=" + (processes ? "0" : "1000") + "&table=conformance_" + std::to_string(getpid());
     // MariaDB renews its views ten times a second, and these tests look for what they wait for more often than that.
     if (std::string_view(server) == "MARIADB") url_ += "&views=off";
@@ -41,10 +41,9 @@ class MysqlTable final : public Table {
 bool add(const char* name, const char* server, bool processes) {
   return add_backend({.name = name,
                       .make_table = [=] { return std::make_unique<MysqlTable>(server, processes); },
-                      .names = false,
-                      .slots = false,
+                      .column = "`mysql://`",
                       .missing = [server]() -> std::string {
-                        if (!mysql_tests::server_url(server).empty()) return {};
+                        if (!tests::server_url(server).empty()) return {};
                         return "HIERLOCK_TEST_" + std::string(server) +
                                " names no server: eval \"$(tools/servers env)\"";
                       }});

@@ -2,8 +2,8 @@
 // share one. It shows what the remote room promises for any driver.
 #include <hierlock/spi/store.h>
 
-#include "backend.h"
 #include "remote/testing/toy_driver.h"
+#include "support/backend.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -29,7 +29,7 @@ class ToyTable final : public Table {
 // thread with used id"); what it would see, it sees in the unit tests of the room.
 #if !defined(__SANITIZE_THREAD__)
 [[maybe_unused]] const bool registered =
-    add_backend({.name = "toy", .make_table = [] { return std::make_unique<ToyTable>(); }, .slots = false});
+    add_backend({.name = "toy", .make_table = [] { return std::make_unique<ToyTable>(); }});
 #endif
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -231,7 +231,7 @@ TEST_P(Handles, the_largest_targets_that_are_allowed_work) {
 
 TEST_P(Handles, a_full_store_says_so_and_recovers) {
   std::optional<Locker> small = table().open_small(64);
-  if (!small) return not_here("this store is not bounded");
+  if (!small) HIERLOCK_NOT_APPLICABLE() << GetParam() << " has no bound of its own";
   std::vector<Lock> held;
   std::optional<ErrorKind> end;
   for (int i = 0; i < 1'000'000 && !end; ++i) {
@@ -260,8 +260,8 @@ TEST_P(Handles, a_full_store_says_so_and_recovers) {
 
 TEST_P(Handles, an_extend_that_does_not_fit_keeps_what_was_held) {
   std::optional<Locker> small = table().open_small(64);
-  if (!small) return not_here("this store is not bounded");
-  if (!can().extends) return not_here("this store cannot extend");
+  if (!small) HIERLOCK_NOT_APPLICABLE() << GetParam() << " has no bound of its own";
+  HIERLOCK_NEEDS(extends);
   Lock lock = small->acquire("u");
   std::optional<ErrorKind> end;
   std::size_t extended = 0;

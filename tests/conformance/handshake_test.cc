@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -75,7 +75,7 @@ TEST_P(Handshake, the_writer_of_a_resource_and_its_readers) {
 }
 
 TEST_P(Handshake, the_readers_of_a_user_and_the_writers_below) {
-  if (!can().shared_inner) return expect_unsupported(shared("u1"));
+  HIERLOCK_NEEDS(shared_inner);
   hammer({{shared("u1")}, false}, {{"u1/a1/r1", "u1/a2/r1", "u1/a3"}, false});
 }
 

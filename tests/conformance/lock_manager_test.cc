@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -35,15 +35,8 @@ struct Fake {
   }
 };
 
-class LockManagers : public Conformance {
+class LockManagers : public ConformanceWith<&Capabilities::slots> {
  protected:
-  bool unsupported() {
-    if (can().slots) return false;
-    LockManager manager(locker(), "s", 1);
-    EXPECT_EQ(thrown([&] { manager.await_lock(); }), ErrorKind::unsupported);
-    return true;
-  }
-
   template <class Work>
   static std::optional<ErrorKind> thrown(Work work) {
     return kind_thrown_by([&] {
@@ -59,7 +52,6 @@ class LockManagers : public Conformance {
 };
 
 TEST_P(LockManagers, at_most_so_many_hold_at_once) {  // M1
-  if (unsupported()) return;
   LockManager manager(locker(), "import", 2);
   const Lock first = manager.lock({.timeout = Seconds(0)});
   const Lock second = elsewhere([&] { return manager.lock({.timeout = Seconds(0)}); });
@@ -68,7 +60,6 @@ TEST_P(LockManagers, at_most_so_many_hold_at_once) {  // M1
 }
 
 TEST_P(LockManagers, one_is_a_mutex) {  // M1
-  if (unsupported()) return;
   LockManager manager(locker(), "token-refresh", 1);
   constexpr int threads = 6, rounds = 200;
   int counter = 0;  // guarded by the lock
@@ -93,7 +84,6 @@ TEST_P(LockManagers, the_defaults_are_those_of_the_seed) {  // M2
 }
 
 TEST_P(LockManagers, a_free_slot_is_taken_without_a_look_at_the_backoff) {  // M2
-  if (unsupported()) return;
   Fake fake;
   LockManager manager(locker(), "s", 1, fake.environment());
   manager.await_lock();
@@ -103,7 +93,6 @@ TEST_P(LockManagers, a_free_slot_is_taken_without_a_look_at_the_backoff) {  // M
 }
 
 TEST_P(LockManagers, the_pauses_grow_by_half_up_to_the_longest) {  // M4
-  if (unsupported()) return;
   occupy("s", 1);
   Fake fake;
   LockManager manager(locker(), "s", 1, fake.environment());
@@ -119,7 +108,6 @@ TEST_P(LockManagers, the_pauses_grow_by_half_up_to_the_longest) {  // M4
 }
 
 TEST_P(LockManagers, the_jitter_is_drawn_for_each_pause_and_cut_at_the_longest) {  // M4
-  if (unsupported()) return;
   occupy("s", 1);
   Fake fake;
   fake.jitter = {0.5, 1.5, 0.75, 1.25, 1.5};
@@ -139,7 +127,6 @@ TEST_P(LockManagers, the_jitter_is_drawn_for_each_pause_and_cut_at_the_longest) 
 }
 
 TEST_P(LockManagers, it_tries_again_after_each_pause) {  // M2
-  if (unsupported()) return;
   const Outcome held = occupy("s", 1);
   Fake fake;
   fake.on_sleep = [&](std::size_t sleeps) {
@@ -154,7 +141,6 @@ TEST_P(LockManagers, it_tries_again_after_each_pause) {  // M2
 }
 
 TEST_P(LockManagers, a_slot_that_comes_free_in_the_last_pause_is_taken_though_the_timeout_has_passed) {  // M2
-  if (unsupported()) return;
   const Outcome held = occupy("s", 1);
   Fake fake;
   fake.on_sleep = [&](std::size_t sleeps) {
@@ -167,7 +153,6 @@ TEST_P(LockManagers, a_slot_that_comes_free_in_the_last_pause_is_taken_though_th
 }
 
 TEST_P(LockManagers, it_tries_at_least_once_whatever_the_timeout) {  // M2
-  if (unsupported()) return;
   for (const Polling polling : {Polling::always, Polling::where_needed}) {
     Fake fake;
     LockManager manager(locker(), "s", 1, fake.environment(polling));
@@ -181,7 +166,6 @@ TEST_P(LockManagers, it_tries_at_least_once_whatever_the_timeout) {  // M2
 }
 
 TEST_P(LockManagers, the_timeout_names_the_lock_and_how_long_it_waited) {  // M2
-  if (unsupported()) return;
   occupy("import", 1);
   Fake fake;
   LockManager manager(locker(), "import", 1, fake.environment());
@@ -201,8 +185,7 @@ TEST_P(LockManagers, the_timeout_names_the_lock_and_how_long_it_waited) {  // M2
 }
 
 TEST_P(LockManagers, a_store_that_wakes_its_waiters_is_not_polled) {  // M7
-  if (unsupported()) return;
-  if (!can().wakes_waiters) return not_here("this store is polled");
+  HIERLOCK_NEEDS(wakes_waiters);
   const Outcome held = occupy("s", 1);
   Fake fake;
   LockManager manager(locker(), "s", 1, fake.environment(Polling::where_needed));
@@ -217,7 +200,6 @@ TEST_P(LockManagers, a_store_that_wakes_its_waiters_is_not_polled) {  // M7
 }
 
 TEST_P(LockManagers, a_queued_wait_is_neither_early_nor_late) {  // M2
-  if (unsupported()) return;
   occupy("s", 1);
   LockManager manager(locker(), "s", 1);
   const auto start = Clock::now();
@@ -227,7 +209,6 @@ TEST_P(LockManagers, a_queued_wait_is_neither_early_nor_late) {  // M2
 }
 
 TEST_P(LockManagers, release_gives_back_what_this_thread_took_last) {  // M3
-  if (unsupported()) return;
   LockManager manager(locker(), "s", 3);
   manager.await_lock();
   manager.await_lock();
@@ -239,7 +220,6 @@ TEST_P(LockManagers, release_gives_back_what_this_thread_took_last) {  // M3
 }
 
 TEST_P(LockManagers, only_the_thread_that_took_a_slot_gives_it_back) {  // M7
-  if (unsupported()) return;
   LockManager manager(locker(), "s", 1);
   manager.await_lock();
   elsewhere([&] {
@@ -251,7 +231,6 @@ TEST_P(LockManagers, only_the_thread_that_took_a_slot_gives_it_back) {  // M7
 }
 
 TEST_P(LockManagers, a_failed_wait_releases_nobodys_slot) {  // M7
-  if (unsupported()) return;
   for (const Polling polling : {Polling::always, Polling::where_needed}) {
     Fake fake;
     LockManager manager(locker(), "s", 1, fake.environment(polling));
@@ -268,7 +247,6 @@ TEST_P(LockManagers, a_failed_wait_releases_nobodys_slot) {  // M7
 }
 
 TEST_P(LockManagers, the_scoped_lock_releases_on_every_way_out) {  // M3
-  if (unsupported()) return;
   LockManager manager(locker(), "s", 1);
   try {
     const Lock guard = manager.lock();
@@ -281,7 +259,6 @@ TEST_P(LockManagers, the_scoped_lock_releases_on_every_way_out) {  // M3
 }
 
 TEST_P(LockManagers, destroying_it_gives_back_its_slots) {
-  if (unsupported()) return;
   {
     LockManager manager(locker(), "s", 2);
     manager.await_lock();
@@ -291,7 +268,6 @@ TEST_P(LockManagers, destroying_it_gives_back_its_slots) {
 }
 
 TEST_P(LockManagers, two_that_disagree_are_told_both_numbers) {  // M7
-  if (unsupported()) return;
   for (const Polling polling : {Polling::always, Polling::where_needed}) {
     Fake fake;
     LockManager four(locker(), "s", 4), seventeen(locker(), "s", 17, fake.environment(polling));
@@ -306,7 +282,6 @@ TEST_P(LockManagers, two_that_disagree_are_told_both_numbers) {  // M7
 }
 
 TEST_P(LockManagers, extreme_times_are_fine_and_nonsense_is_refused) {
-  if (unsupported()) return;
   constexpr double infinity = std::numeric_limits<double>::infinity();
   constexpr double nonsense = std::numeric_limits<double>::quiet_NaN();
   for (const Polling polling : {Polling::always, Polling::where_needed}) {
@@ -326,7 +301,6 @@ TEST_P(LockManagers, extreme_times_are_fine_and_nonsense_is_refused) {
 }
 
 TEST_P(LockManagers, an_endless_timeout_ends_with_the_grant) {
-  if (unsupported()) return;
   const Outcome held = occupy("s", 1);
   LockManager manager(locker(), "s", 1);
   std::future<void> waiter = std::async(
@@ -343,7 +317,7 @@ TEST_P(LockManagers, a_name_must_not_be_empty_and_the_number_not_zero) {
   EXPECT_EQ(thrown([&] { LockManager(locker(), "s", 0); }), ErrorKind::invalid_argument);
 }
 
-HIERLOCK_ON_BACKENDS_WITH(slots, LockManagers);
+HIERLOCK_ON_EVERY_BACKEND(LockManagers);
 
 }  // namespace
 }  // namespace hierlock::conformance

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <shared_mutex>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

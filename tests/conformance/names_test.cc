@@ -1,12 +1,12 @@
 // Named locks: a space of their own, of any length and case.
 #include <atomic>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
 
-class Names : public Conformance {};
+class Names : public ConformanceWith<&Capabilities::names> {};
 
 TEST_P(Names, a_name_excludes_itself) {
   Party &alice = party("alice"), &bob = party("bob");
@@ -95,7 +95,7 @@ TEST_P(Names, malformed_names_are_refused) {  // H7
   EXPECT_EQ(kind_thrown_by([] { return named("\xFF"); }), ErrorKind::invalid_argument);
 }
 
-HIERLOCK_ON_BACKENDS_WITH(names, Names);
+HIERLOCK_ON_EVERY_BACKEND(Names);
 
 }  // namespace
 }  // namespace hierlock::conformance

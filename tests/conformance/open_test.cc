@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "shm_table.h"
-#include "suite.h"
+#include "support/shm_table.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

@@ -1,7 +1,7 @@
 // Owners: who holds and waits. By default a thread; an Owner that is passed in; every handle for itself.
 #include <algorithm>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -337,7 +337,7 @@ TEST_P(Owners, per_handle_an_explicit_owner_still_counts_as_one) {
 }
 
 TEST_P(Owners, per_handle_an_extend_against_itself_is_still_no_wait_for_another) {
-  if (!locker().capabilities().extends) return not_here("this store cannot extend");
+  HIERLOCK_NEEDS(extends);
   Locker handles = table().open({.owners = hierlock::Owners::per_handle});
   Lock lock = handles.acquire("u1/a1/r1");
   lock.extend("u1/a1/r2");

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 class Queue : public Conformance {};
 
 TEST_P(Queue, waiters_are_served_in_the_order_they_came) {
-  if (!can().fifo) return not_here("this store promises no order");
+  HIERLOCK_NEEDS(fifo);
   Party& holder = party("holder");
   const Outcome held = granted(holder.acquire("u1/a1/r1"));
   std::vector<Pending> queue;
@@ -29,7 +29,7 @@ TEST_P(Queue, waiters_are_served_in_the_order_they_came) {
 }
 
 TEST_P(Queue, the_order_holds_between_ancestors_and_descendants) {
-  if (!can().fifo) return not_here("this store promises no order");
+  HIERLOCK_NEEDS(fifo);
   Party& holder = party("holder");
   const Outcome held = granted(holder.acquire("u1/a1/r1"));
   std::vector<Pending> queue;
@@ -49,7 +49,7 @@ TEST_P(Queue, the_order_holds_between_ancestors_and_descendants) {
 }
 
 TEST_P(Queue, nobody_gets_in_between_a_release_and_the_waiter) {
-  if (!can().fifo) return not_here("this store promises no order");
+  HIERLOCK_NEEDS(fifo);
   // Whoever releases and asks again at once, before the waiter could even wake up, comes after the waiter.
   const OnOneProcessor slow_waker;
   std::vector<Target> targets = {"u1/a1/r1", "u1", apart("n")};
@@ -68,7 +68,7 @@ TEST_P(Queue, nobody_gets_in_between_a_release_and_the_waiter) {
 }
 
 TEST_P(Queue, a_release_wakes_those_who_wait_for_it) {
-  if (!can().wakes_waiters) return not_here("this store is polled");
+  HIERLOCK_NEEDS(wakes_waiters);
   // A waiter that is not woken looks for itself now and then, so nothing would hang: it would only take long.
   struct Case {
     Target held, asked;
@@ -114,7 +114,7 @@ TEST_P(Queue, a_release_wakes_those_who_wait_for_it) {
 }
 
 TEST_P(Queue, a_reader_does_not_overtake_a_waiting_writer) {
-  if (!can().fifo) return not_here("this store promises no order");
+  HIERLOCK_NEEDS(fifo);
   Party &first = party("first"), &writer = party("writer"), &late = party("late");
   const Outcome held = granted(first.acquire(shared("u1/a1/r1")));
   Pending write = writer.acquire("u1/a1/r1");
@@ -131,7 +131,7 @@ TEST_P(Queue, a_reader_does_not_overtake_a_waiting_writer) {
 }
 
 TEST_P(Queue, a_resource_does_not_overtake_a_writer_of_its_user) {
-  if (!can().fifo) return not_here("this store promises no order");
+  HIERLOCK_NEEDS(fifo);
   Party &first = party("first"), &writer = party("writer"), &late = party("late");
   const Outcome held = granted(first.acquire("u1/a1/r1"));
   Pending user = writer.acquire("u1");
@@ -146,7 +146,7 @@ TEST_P(Queue, a_resource_does_not_overtake_a_writer_of_its_user) {
 }
 
 TEST_P(Queue, a_writer_gets_its_turn_among_a_stream_of_readers) {
-  if (!can().fifo) return not_here("this store promises no order");
+  HIERLOCK_NEEDS(fifo);
   constexpr std::uint64_t readers = 4;
   const Target read = shared("u1/a1/r1");
   std::atomic<std::uint64_t> grants = 0;
@@ -216,7 +216,8 @@ TEST_P(Queue, readers_behind_a_writer_that_times_out_go_on) {
 }
 
 TEST_P(Queue, giving_up_wakes_those_behind) {
-  if (!can().wakes_waiters || !can().fifo) return not_here("this store is polled, or promises no order");
+  HIERLOCK_NEEDS(wakes_waiters);
+  HIERLOCK_NEEDS(fifo);
   constexpr int rounds = 5;
   std::vector<std::chrono::nanoseconds> times;
   Party &first = party("first"), &writer = thread("writer"), &late = party("late");

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -51,7 +51,7 @@ TEST_P(Shared, readers_wait_for_a_writer_and_are_granted_together) {
 }
 
 TEST_P(Shared, every_pair_of_modes_on_a_chain_and_beside_it) {  // B10
-  if (!can().shared_inner) return expect_unsupported(shared("u1"));
+  HIERLOCK_NEEDS(shared_inner);
   const std::vector<std::string> paths = {"u", "u/a", "u/a/r", "u/b"};
   const auto related = [](const std::string& a, const std::string& b) {
     return a == b || a.starts_with(b + "/") || b.starts_with(a + "/");
@@ -88,7 +88,7 @@ TEST_P(Shared, every_pair_of_modes_on_a_chain_and_beside_it) {  // B10
 }
 
 TEST_P(Shared, a_shared_inner_node_excludes_writers_anywhere_below) {  // B10
-  if (!can().shared_inner) return expect_unsupported(shared("u1"));
+  HIERLOCK_NEEDS(shared_inner);
   Party &reader = party("reader"), &writer = party("writer");
   const Outcome held = granted(reader.acquire(shared("u1")));
   for (const char* below : {"u1/a1", "u1/a1/r1", "u1/a1/r1/x/y"}) refused(writer.try_acquire(below), ErrorKind::busy);
@@ -108,7 +108,7 @@ TEST_P(Shared, a_shared_leaf_lets_writers_work_beside_it) {  // B10: IS and IX g
 }
 
 TEST_P(Shared, modes_are_shown_as_they_are_held) {  // B10
-  if (!can().shared_inner) return expect_unsupported(shared("u1"));
+  HIERLOCK_NEEDS(shared_inner);
   Party &reader = party("reader"), &writer = party("writer");
   granted(reader.acquire(shared("u1/a1")));
   granted(writer.acquire("u1/a2"));
@@ -122,7 +122,7 @@ TEST_P(Shared, modes_are_shown_as_they_are_held) {  // B10
 }
 
 TEST_P(Shared, one_acquire_of_a_shared_node_and_a_writer_below_it_excludes_everybody_else) {  // IX with S is X
-  if (!can().shared_inner) return expect_unsupported(shared("u1"));
+  HIERLOCK_NEEDS(shared_inner);
   Party &alice = party("alice"), &bob = party("bob");
   granted(alice.acquire_all({shared("u1"), "u1/a1/r1"}));
   refused(bob.try_acquire(shared("u1/a2")), ErrorKind::busy);
@@ -130,7 +130,7 @@ TEST_P(Shared, one_acquire_of_a_shared_node_and_a_writer_below_it_excludes_every
 }
 
 TEST_P(Shared, names_can_be_shared_where_the_store_says_so) {
-  if (!can().shared_names) return expect_unsupported(shared(named("n")));
+  HIERLOCK_NEEDS(shared_names);
   Party &alice = party("alice"), &bob = party("bob");
   granted(alice.acquire(shared(named("n"))));
   bob.release(granted(bob.try_acquire(shared(named("n")))));

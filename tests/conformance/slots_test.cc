@@ -1,22 +1,14 @@
 // Slots: at most N holders of a name at once (M1, M7).
 #include <atomic>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
 
-class Slots : public Conformance {
- protected:
-  bool unsupported() {
-    if (can().slots) return false;
-    expect_unsupported(slots("s", 2));
-    return true;
-  }
-};
+class Slots : public ConformanceWith<&Capabilities::slots> {};
 
 TEST_P(Slots, as_many_as_there_are_and_no_more) {  // M1
-  if (unsupported()) return;
   std::vector<Outcome> held;
   for (int i = 0; i < 3; ++i) held.push_back(granted(party("p" + std::to_string(i)).acquire(slots("s", 3))));
   Pending fourth = party("p3").acquire(slots("s", 3));
@@ -29,7 +21,6 @@ TEST_P(Slots, as_many_as_there_are_and_no_more) {  // M1
 }
 
 TEST_P(Slots, at_most_n_at_once_under_many_threads) {  // M1
-  if (unsupported()) return;
   constexpr int threads = 8, rounds = 400;
   for (const std::uint32_t count : {1u, 3u}) {
     const Target target = slots("s" + std::to_string(count), count);
@@ -53,7 +44,6 @@ TEST_P(Slots, at_most_n_at_once_under_many_threads) {  // M1
 }
 
 TEST_P(Slots, several_that_come_free_at_once_are_taken_without_a_crush) {
-  if (unsupported()) return;
   // Of several waiters that are woken together, the first to run is often not the first in the queue. It must not keep
   // the processor busy until the others have run: that is slower by a factor of hundreds, and the bound is far from
   // both.
@@ -77,7 +67,6 @@ TEST_P(Slots, several_that_come_free_at_once_are_taken_without_a_crush) {
 }
 
 TEST_P(Slots, one_owner_may_hold_several) {
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome first = granted(alice.acquire(slots("s", 3)));
   granted(alice.acquire(slots("s", 3)));
@@ -88,8 +77,7 @@ TEST_P(Slots, one_owner_may_hold_several) {
 }
 
 TEST_P(Slots, waiters_are_served_in_the_order_they_came) {
-  if (unsupported()) return;
-  if (!can().fifo) return not_here("this store promises no order");
+  HIERLOCK_NEEDS(fifo);
   Party &first = party("first"), &second = party("second");
   const Outcome one = granted(first.acquire(slots("s", 2)));
   const Outcome two = granted(second.acquire(slots("s", 2)));
@@ -112,8 +100,7 @@ TEST_P(Slots, waiters_are_served_in_the_order_they_came) {
 }
 
 TEST_P(Slots, nobody_overtakes_a_waiter) {
-  if (unsupported()) return;
-  if (!can().fifo) return not_here("this store promises no order");
+  HIERLOCK_NEEDS(fifo);
   Party &holder = party("holder"), &waiter = party("waiter"), &late = party("late");
   const Outcome held = granted(holder.acquire(slots("s", 1)));
   Pending asked = waiter.acquire(slots("s", 1));
@@ -124,7 +111,6 @@ TEST_P(Slots, nobody_overtakes_a_waiter) {
 }
 
 TEST_P(Slots, a_waiter_that_gives_up_costs_no_slot) {  // M7
-  if (unsupported()) return;
   Party &holder = party("holder"), &quitter = party("quitter"), &next = party("next");
   const Outcome held = granted(holder.acquire(slots("s", 1)));
   refused(quitter.acquire(slots("s", 1), {.timeout = 1ms}), ErrorKind::timeout);
@@ -135,7 +121,6 @@ TEST_P(Slots, a_waiter_that_gives_up_costs_no_slot) {  // M7
 }
 
 TEST_P(Slots, releasing_twice_gives_back_one_slot) {  // M7
-  if (unsupported()) return;
   Party &bob = party("bob"), &carol = party("carol");
   Lock mine = locker().acquire(slots("s", 2));
   granted(bob.acquire(slots("s", 2)));
@@ -146,7 +131,6 @@ TEST_P(Slots, releasing_twice_gives_back_one_slot) {  // M7
 }
 
 TEST_P(Slots, two_who_disagree_on_the_number_are_told_both) {  // M7
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome held = granted(alice.acquire(slots("s", 4)));
   const Outcome refusal = refused(bob.acquire(slots("s", 17)), ErrorKind::incompatible);
@@ -161,7 +145,6 @@ TEST_P(Slots, two_who_disagree_on_the_number_are_told_both) {  // M7
 }
 
 TEST_P(Slots, one_call_that_disagrees_with_itself_is_refused) {  // M7
-  if (unsupported()) return;
   const std::string message = message_of([&] { return locker().acquire({slots("s", 2), slots("s", 3)}); });
   EXPECT_EQ(kind_thrown_by([&] { return locker().acquire({slots("s", 2), slots("s", 3)}); }), ErrorKind::incompatible);
   EXPECT_NE(message.find("2"), std::string::npos) << message;
@@ -170,14 +153,12 @@ TEST_P(Slots, one_call_that_disagrees_with_itself_is_refused) {  // M7
 }
 
 TEST_P(Slots, a_disagreement_ends_with_the_last_holder) {
-  if (unsupported()) return;
   (void)locker().acquire(slots("s", 2));
   const Lock lock = locker().acquire(slots("s", 3));
   EXPECT_TRUE(lock.held());
 }
 
 TEST_P(Slots, a_slot_and_paths_are_taken_together) {
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   const Outcome held = granted(alice.acquire_all({slots("s", 1), "u1/a1", named("n")}));
   refused(bob.try_acquire(slots("s", 1)), ErrorKind::busy);
@@ -187,7 +168,6 @@ TEST_P(Slots, a_slot_and_paths_are_taken_together) {
 }
 
 TEST_P(Slots, an_owner_that_holds_them_all_and_asks_again_is_a_deadlock) {  // B11
-  if (unsupported()) return;
   Party& alice = party("alice");
   const Outcome first = granted(alice.acquire(slots("s", 2)));
   granted(alice.acquire(slots("s", 2)));
@@ -198,7 +178,6 @@ TEST_P(Slots, an_owner_that_holds_them_all_and_asks_again_is_a_deadlock) {  // B
 }
 
 TEST_P(Slots, an_owner_that_holds_one_of_several_waits_for_the_others) {
-  if (unsupported()) return;
   // Any slot will do: as long as somebody else may give one back, asking again is no deadlock.
   Party &alice = party("alice"), &bob = party("bob");
   granted(alice.acquire(slots("s", 2)));
@@ -210,7 +189,6 @@ TEST_P(Slots, an_owner_that_holds_one_of_several_waits_for_the_others) {
 }
 
 TEST_P(Slots, a_cycle_through_the_only_slot_is_a_deadlock) {  // B11
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob");
   granted(alice.acquire(slots("s", 1)));
   const Outcome of_bob = granted(bob.acquire("u1"));
@@ -228,7 +206,6 @@ TEST_P(Slots, a_cycle_through_the_only_slot_is_a_deadlock) {  // B11
 }
 
 TEST_P(Slots, a_cycle_through_one_of_two_slots_is_no_deadlock_while_the_other_may_come_back) {  // B11
-  if (unsupported()) return;
   Party &alice = party("alice"), &bob = party("bob"), &carol = party("carol");
   granted(alice.acquire(slots("s", 2)));
   const Outcome of_carol = granted(carol.acquire(slots("s", 2)));
@@ -245,8 +222,7 @@ TEST_P(Slots, a_cycle_through_one_of_two_slots_is_no_deadlock_while_the_other_ma
 }
 
 TEST_P(Slots, when_the_holder_of_the_last_way_out_waits_as_well_it_is_a_deadlock) {  // B11
-  if (unsupported()) return;
-  if (!can().deadlock_at_once) return not_here("this store finds cycles later");
+  HIERLOCK_NEEDS(deadlock_at_once);
   Party &alice = party("alice"), &bob = party("bob"), &carol = party("carol");
   granted(alice.acquire(slots("s", 2)));
   const Outcome of_carol = granted(carol.acquire(slots("s", 2)));
@@ -268,11 +244,10 @@ TEST_P(Slots, the_number_is_part_of_what_a_target_is_and_must_be_sensible) {  //
   EXPECT_EQ(kind_thrown_by([] { return slots("s", max_slots + 1); }), ErrorKind::invalid_argument);
   EXPECT_EQ(kind_thrown_by([] { return slots("", 1); }), ErrorKind::invalid_argument);
   EXPECT_EQ(kind_thrown_by([] { return shared(slots("s", 1)); }), ErrorKind::invalid_argument);
-  if (unsupported()) return;
   EXPECT_TRUE(locker().acquire(slots("s", max_slots)).held());
 }
 
-HIERLOCK_ON_BACKENDS_WITH(slots, Slots);
+HIERLOCK_ON_EVERY_BACKEND(Slots);
 
 }  // namespace
 }  // namespace hierlock::conformance

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -70,7 +70,7 @@ TEST_P(Snapshots, a_waiter_is_shown_with_whom_it_waits_for) {
 }
 
 TEST_P(Snapshots, waiters_are_listed_in_the_order_of_their_queue) {
-  if (!can().fifo) return not_here("this store promises no order");
+  HIERLOCK_NEEDS(fifo);
   granted(party("holder").acquire("u1"));
   std::vector<Pending> queue;
   for (const char* name : {"third", "first", "second"}) {

@@ -1,7 +1,7 @@
 // Waiting: for ever, for a while, not at all, until told to stop (H2).
 #include <thread>
 
-#include "suite.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 namespace {

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "process_party.h"
-#include "shm_table.h"
-#include "suite.h"
+#include "support/process_party.h"
+#include "support/shm_table.h"
+#include "support/suite.h"
 
 namespace hierlock::conformance {
 

@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "packs.h"
-#include "server.h"
+#include "support/needs_server.h"
 
 namespace hierlock::lab_tests {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <hierlock/lab.h>
 
-#include "impostor.h"
+#include "support/impostor.h"
 
 namespace hierlock::lab_tests {
 namespace {
@@ -23,7 +23,7 @@ lab::Result play(const std::string& url) { return lab::run(lab::parse("scenario 
 TEST(Login, by_a_way_that_shows_the_password_is_refused) {
   for (const char* proof : {"mysql_clear_password", "dialog"}) {
     for (const char* how : {"tls=on", "tls=off"}) {
-      const mysql_tests::Impostor impostor(proof);
+      const tests::Impostor impostor(proof);
       EXPECT_NE(play(impostor.url("app", "hunter2", how)).verdict, lab::Result::Verdict::passed) << proof;
       EXPECT_EQ(impostor.heard().find("hunter2"), std::string::npos) << proof << ", " << how;
     }
@@ -33,7 +33,7 @@ TEST(Login, by_a_way_that_shows_the_password_is_refused) {
 TEST(Login, a_server_without_tls_is_told_nothing_where_tls_is_asked_for) {
   for (const char* proof : {"mysql_native_password", "caching_sha2_password", "mysql_clear_password", "dialog"}) {
     for (const char* how : {"tls=on", "tls=verify"}) {
-      const mysql_tests::Impostor impostor(proof);
+      const tests::Impostor impostor(proof);
       const lab::Result result = play(impostor.url("app", "hunter2", how));
       EXPECT_NE(result.verdict, lab::Result::Verdict::passed) << proof;
       EXPECT_EQ(impostor.heard(), "") << proof << ", " << how;

@@ -12,7 +12,7 @@
 
 #include <hierlock/mysql.h>
 
-#include "server.h"
+#include "support/server.h"
 
 namespace hierlock::lab_tests {
 
@@ -58,7 +58,7 @@ std::vector<std::string> sql_engines() {
 std::optional<std::string> url_of(const std::string& engine) {
   if (engine == "memory" || engine == "shm" || engine == "sqlite") return engine + ":";
   mysql::enable();
-  return mysql_tests::server_variable(variable_of(engine));
+  return tests::server_variable(variable_of(engine));
 }
 
 std::string variable_of(const std::string& engine) {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "packs.h"
-#include "server.h"
+#include "support/needs_server.h"
 
 namespace hierlock::lab_tests {
 namespace {

@@ -2,9 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "plain.h"
-#include "server.h"
+#include "support/server.h"
 
 namespace hierlock::mysql_tests {
+using namespace tests;
 namespace {
 
 TEST(Dsn, is_translated) {

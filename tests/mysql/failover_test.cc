@@ -2,8 +2,8 @@
 #include <future>
 
 #include "on_server.h"
-#include "own_server.h"
 #include "relay.h"
+#include "support/own_server.h"
 
 namespace hierlock::mysql_tests {
 namespace {

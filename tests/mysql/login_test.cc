@@ -1,9 +1,9 @@
 // Logging in: encryption, certificates, and the ways an account proves who it is.
 #include <future>
 
-#include "impostor.h"
 #include "on_server.h"
 #include "relay.h"
+#include "support/impostor.h"
 
 namespace hierlock::mysql_tests {
 namespace {

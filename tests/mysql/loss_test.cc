@@ -15,9 +15,9 @@
 #include <hierlock/operate.h>
 
 #include "on_server.h"
-#include "own_server.h"
 #include "program.h"
 #include "relay.h"
+#include "support/own_server.h"
 
 namespace hierlock::mysql_tests {
 namespace {

@@ -14,11 +14,12 @@
 #include <hierlock/mysql.h>
 
 #include "plain.h"
-#include "server.h"
+#include "support/needs_server.h"
 
 namespace hierlock::mysql_tests {
 
 using namespace std::chrono_literals;
+using namespace tests;
 using Clock = std::chrono::steady_clock;
 
 // Whether it comes to be true, looked at until the deadline.

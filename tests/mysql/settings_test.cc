@@ -5,7 +5,7 @@
 
 #include "forger.h"
 #include "on_server.h"
-#include "own_server.h"
+#include "support/own_server.h"
 
 namespace hierlock::mysql_tests {
 namespace {

@@ -1,4 +1,4 @@
-// storm: processes that lock and count are killed at random moments, and a witness outside the engine looks whether
+// storm: processes that lock and count are killed at random moments, and a witness outside the store looks whether
 // anybody was ever where another was, whether anything that was counted is lost, and whether fences only rise (B5).
 // See witness.h for how it knows.
 #include <fcntl.h>
@@ -19,9 +19,15 @@
 #include <string_view>
 #include <system_error>
 
+#ifdef HIERLOCK_WITH_MYSQL
+#include <hierlock/mysql.h>
+#endif
+
 #include "leftovers.h"
 #include "quiet.h"
+#include "store.h"
 #include "supervisor.h"
+#include "support/server.h"
 #include "witness.h"
 
 namespace storm {
@@ -31,23 +37,27 @@ namespace fs = std::filesystem;
 
 constexpr const char* usage = R"(usage: storm [OPTION...]
 
-  --kills N         kill so many workers (default: 2000; fewer under sanitizers)
+  --on STORE        shm: (the default) in a folder of its own; mysql or mariadb, the server that the environment names
+                    (HIERLOCK_TEST_MYSQL, …); or the URL of a server. What the store cannot do is not asked of it
+  --kills N         kill so many workers (default: 2000, at a server 250; fewer under sanitizers)
   --soak DURATION   go on for so long instead: 90s, 10m, 2h
-  --workers N       so many at once (default: 16)
+  --workers N       so many at once (default: 16, at a server 8)
   --seed S          what is chosen at random (default: HIERLOCK_SEED, or a new one); schedules differ all the same
   --stops PERCENT   how often somebody is stopped for a while, in relation to kills (default: 10)
   --own-stops N     a worker stops itself inside the engine once in about N stores (default: 20000; 0: never)
-  --danger PERCENT  how much of the work is with locks that are broken, and breaking them (default: 13)
-  --pause MS        between two kills, on average (default: 10)
-  --quiet-kills N   kills of the second phase, which measures how long others wait for a dead holder (default: 1000)
+  --danger PERCENT  how much of the work is with locks that are broken, and breaking them (default: 13), if the store can
+  --pause MS        between two kills, on average (default: 10, at a server 30)
+  --quiet-kills N   kills of the second phase, which measures how long others wait for a dead holder (default: 1000); shm:
+                    only
   --max-locks N     room in the table (default: 4000, for more workers more)
   --keep            leave the files where they are
   --break WHAT      make a fault, to see it reported: unlocked-write, lost-write, unlocked-entry, extra-slot,
                     stale-fence, unsaid-break, hang, crash, leftover, leak, slow
-  --self-test       each of these faults, one after the other: all must be reported
+  --self-test       each of these faults that the store can show, one after the other: all must be reported
   --help            this
 
-Exit status: 0 if nothing was wrong, 1 if something was, 2 for a mistake in the arguments.
+Exit status: 0 if nothing was wrong, 1 if something was, 2 for a mistake in the arguments, 77 if the environment names no
+such server.
 )";
 
 struct Fault {
@@ -56,19 +66,20 @@ struct Fault {
   std::string_view reported_as;  // the beginning of the message
   std::string_view or_as = "";   // or this: it depends on who looks first
   std::string_view or_else = "";
+  bool only_shm = false;  // it needs what only shm: has: slots, breaks, a file, a bound in time
 };
 constexpr std::array<Fault, 11> faults{{
     {"unlocked-write", Break::unlocked_write, "counter: ", "lost update: "},
     {"lost-write", Break::lost_write, "lost update: "},
     {"unlocked-entry", Break::unlocked_entry, "exclusion: "},
-    {"extra-slot", Break::extra_slot, "slots: "},
+    {"extra-slot", Break::extra_slot, "slots: ", "", "", true},
     {"stale-fence", Break::stale_fence, "fence: "},
-    {"unsaid-break", Break::unsaid_break, "lost: ", "error: lost", "exclusion: "},
+    {"unsaid-break", Break::unsaid_break, "lost: ", "error: lost", "exclusion: ", true},
     {"hang", Break::hang, "hang: "},
     {"crash", Break::crash, "died: "},
     {"leftover", Break::leftover, "left behind: locks of nobody"},
-    {"leak", Break::leak, "left behind: there is room for"},
-    {"slow", Break::slow, "latency: "},
+    {"leak", Break::leak, "left behind: there is room for", "", "", true},
+    {"slow", Break::slow, "latency: ", "", "", true},
 }};
 
 // --- files -----------------------------------------------------------------------------------------------
@@ -107,20 +118,33 @@ class Folder {
 
 // --- runs ------------------------------------------------------------------------------------------------
 
+// A table of the storm's own: in the folder, or at the server that `options.on` names.
+Store store_for(const Options& options, const Folder& folder) {
+  if (options.on.empty()) {
+    const std::string file = folder.path() + "/table";
+    return {.name = "shm:", .url = "shm://" + file + "?max_locks=" + std::to_string(options.max_locks), .file = file};
+  }
+  const char separator = options.on.find('?') == std::string::npos ? '?' : '&';
+  return {.name = options.on_name,
+          .url = options.on + separator + "provision=lazy&table=storm_" + std::to_string(getpid()),
+          .file = ""};
+}
+
 int run(const Options& options) {
   const Folder folder(options.keep);
   const Witness witness(folder.path() + "/witness");
-  const std::string table = folder.path() + "/table";
-  std::printf("storm: %zu workers, seed %llu (HIERLOCK_SEED), in %s\n", options.workers,
+  Store store = store_for(options, folder);
+  if (!ask(witness, store)) return 1;
+  std::printf("storm: on %s, %zu workers, seed %llu (HIERLOCK_SEED), in %s\n", store.name.c_str(), options.workers,
               static_cast<unsigned long long>(options.seed), folder.path().c_str());
   const auto good = [&] { return witness.all().violations.load() == 0 && !interrupted(); };
   {
-    Supervisor supervisor(witness, options, table);
+    Supervisor supervisor(witness, options, store);
     supervisor.run();
     supervisor.print();
   }
-  if (good()) look_for_leftovers(witness, options, table);
-  if (good() && options.quiet_kills > 0) measure_deaths(witness, options, table);
+  if (good()) look_for_leftovers(witness, options, store);
+  if (good() && options.quiet_kills > 0 && !store.at_a_server()) measure_deaths(witness, options, store.file);
 
   const std::uint32_t violations = witness.all().violations.load();
   for (std::size_t i = 0; i < std::min<std::size_t>(violations, std::size(witness.all().violation)); ++i) {
@@ -129,10 +153,10 @@ int run(const Options& options) {
   if (interrupted()) std::printf("\ninterrupted\n");
   if (violations > 0) {
     std::printf(
-        "\n%u violations; again with: storm --workers %zu --seed %llu --stops %u --danger %u --pause %g --max-locks "
-        "%u\n",
-        violations, options.workers, static_cast<unsigned long long>(options.seed), options.stops, options.danger,
-        options.pause_ms, options.max_locks);
+        "\n%u violations; again with: storm --on %s --workers %zu --seed %llu --stops %u --danger %u --pause %g "
+        "--max-locks %u\n",
+        violations, store.name.c_str(), options.workers, static_cast<unsigned long long>(options.seed), options.stops,
+        options.danger, options.pause_ms, options.max_locks);
   } else {
     std::printf("\nno violation\n");
   }
@@ -200,9 +224,32 @@ std::chrono::seconds duration(std::string_view text) {
   return std::chrono::seconds(static_cast<std::int64_t>(number(text, 1'000'000)) * seconds);
 }
 
+// The URL behind what --on says. A server that the environment does not name leaves `on_name` empty.
+void choose_store(Options& options, std::string_view said) {
+  options.on.clear();
+  options.on_name = said;
+  if (said == "shm:") return;
+#ifdef HIERLOCK_WITH_MYSQL
+  hierlock::mysql::enable();
+#else
+  mistake("this storm was built without servers");
+#endif
+  if (said == "mysql" || said == "mariadb") {
+    options.on = hierlock::tests::server_url(said == "mysql" ? "MYSQL" : "MARIADB");
+    if (!options.on.empty()) return;
+    std::fprintf(stderr, "storm: SKIPPED: the environment names no %s: eval \"$(tools/servers env)\"\n",
+                 options.on_name.c_str());
+    options.on_name.clear();
+    return;
+  }
+  const std::size_t scheme = said.find("://");
+  if (scheme == std::string_view::npos) mistake("not a store: " + std::string(said));
+  options.on = said;
+  options.on_name = said.substr(0, scheme + 1);  // the rest may have a password
+}
+
 int run_with(int argc, char** argv) {
   Options options;
-  options.kills = slowness == 1 ? 2000 : 200;
   options.quiet_kills = slowness == 1 ? 1000 : 60;
   const char* const given = std::getenv("HIERLOCK_SEED");
   options.seed = given != nullptr ? number(given) : std::random_device()();
@@ -213,7 +260,10 @@ int run_with(int argc, char** argv) {
       if (i + 1 >= argc) mistake(std::string(option) + " needs a value");
       return argv[++i];
     };
-    if (option == "--kills") {
+    if (option == "--on") {
+      choose_store(options, value());
+      if (options.on_name.empty()) return 77;
+    } else if (option == "--kills") {
       options.kills = number(value());
     } else if (option == "--soak") {
       options.soak = duration(value());
@@ -251,12 +301,18 @@ int run_with(int argc, char** argv) {
       mistake("unknown option: " + std::string(option));
     }
   }
+  const bool at_a_server = !options.on.empty();
+  if (options.workers == 0) options.workers = at_a_server ? 8 : 16;
+  if (options.kills == 0) options.kills = (at_a_server ? 250 : 2000) / (slowness == 1 ? 1 : 10);
+  if (options.pause_ms < 0) options.pause_ms = at_a_server ? 30 : 10;
   if (options.max_locks == 0)
     options.max_locks = static_cast<std::uint32_t>(std::max<std::size_t>(4000, 400 * options.workers));
   (void)interrupted();  // from here on signals are answered by ending in order
   if (!self_test) return run(options);
   bool all = true;
-  for (const Fault& fault : faults) all = notices(fault, options) && all;
+  for (const Fault& fault : faults) {
+    if (!at_a_server || !fault.only_shm) all = notices(fault, options) && all;
+  }
   return all ? 0 : 1;
 }
 

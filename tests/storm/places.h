@@ -20,7 +20,6 @@ struct Place {
   std::vector<int> below = {};  // descendants
   std::uint32_t slots = 0;      // how many may be inside at once; 0: a path or a name
   bool breakable = false;       // its locks are broken now and then; nobody holds it together with another place
-  bool shareable() const { return slots == 0; }
 };
 
 // Users, their accounts, their resources; names; slots. The same in every process.

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::int64_t second = 1'000'000'000;
 constexpr unsigned longest_stop_ms = 300;
-constexpr std::int64_t hang_limit = 20 * second * slowness;
+// At a server nobody is promised to be next, and a deadlock between processes may take seconds to be found.
+std::int64_t hang_limit(const Store& store) { return (store.at_a_server() ? 40 : 20) * second * slowness; }
 
 volatile std::sig_atomic_t signalled = 0;
 
@@ -115,17 +116,13 @@ std::string describe_table(const std::string& url) {
 
 // --- life and death --------------------------------------------------------------------------------------
 
-Supervisor::Supervisor(const Witness& witness, const Options& options, const std::string& table)
+Supervisor::Supervisor(const Witness& witness, const Options& options, const Store& store)
     : witness_(witness),
       options_(options),
-      table_(table),
-      setting_{"shm://" + table + "?max_locks=" + std::to_string(options.max_locks),
-               options.seed,
-               options.workers,
-               options.max_locks * 3 / 4,
-               options.fault,
-               options.own_stops,
-               options.danger},
+      setting_{store, options.seed, options.workers,
+               // Rows of a server are made for good, so there they are few.
+               store.at_a_server() ? 50 : options.max_locks * 3 / 4, options.fault, options.own_stops,
+               store.breaks ? options.danger : 0},
       random_(options.seed),
       workers_(options.workers) {}
 
@@ -161,6 +158,14 @@ bool Supervisor::over() const {
   return kills_ >= options_.kills;
 }
 
+// What a worker is doing. At a server a wait is told of late: whoever has been in a call for longer than an answer
+// takes is waiting.
+State Supervisor::doing(const Row& row, std::int64_t at) const {
+  const State state = row.state.load();
+  if (!setting_.store.at_a_server() || at - row.state_since.load() < 5'000'000 * slowness) return state;
+  return state == State::acquiring ? State::waiting : state == State::extending ? State::extending_waiting : state;
+}
+
 // Wishes: 0 anybody, 1 holding, 2 waiting, 3 in the middle of a call, 4 just begun.
 bool Supervisor::wished(State state, unsigned wish) const {
   switch (wish) {
@@ -182,11 +187,13 @@ std::size_t Supervisor::pick_victim() {
   const unsigned wish = dice < 45 ? 1 : dice < 72 ? 2 : dice < 86 ? 3 : dice < 94 ? 4 : 0;
   const std::size_t first = options_.fault == Break::hang ? 1 : 0;
   // Somebody in the wished state is looked for again and again for a while, then anybody will do.
+  const int most_tries = setting_.store.at_a_server() ? 800 : 40;
   for (int tries = 0;; ++tries) {
     const std::size_t begin = below(static_cast<unsigned>(workers_.size()));
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       const std::size_t worker = (begin + i) % workers_.size();
-      if (worker >= first && (wished(witness_.row(worker).state.load(), wish) || tries >= 40)) return worker;
+      if (worker >= first && (wished(doing(witness_.row(worker), now_ns()), wish) || tries >= most_tries))
+        return worker;
     }
     sleep_us(100);
   }
@@ -212,7 +219,8 @@ void Supervisor::bury(std::size_t worker) {
     witness_.violation("died: " + witness_.about(worker) + " ended by itself before it was killed, status " +
                        std::to_string(status));
   }
-  ++by_state_[static_cast<std::size_t>(row.state.load()) % state_count];
+  const std::int64_t killed_at = row.doomed_at[row.incarnation.load() % 4].load();
+  ++by_state_[static_cast<std::size_t>(doing(row, killed_at)) % state_count];
   if (const std::uint32_t place = row.about_to.load(); place != 0) {
     const int p = static_cast<int>(place - 1);
     if (row.counted[p].load() < row.ordinal.load()) {
@@ -304,7 +312,7 @@ void Supervisor::look_for_deaths() {
 }
 
 void Supervisor::look_for_hangs() {
-  const std::int64_t limit = options_.fault == Break::hang ? 3 * second * slowness : hang_limit;
+  const std::int64_t limit = options_.fault == Break::hang ? 3 * second * slowness : hang_limit(setting_.store);
   const std::int64_t now = now_ns();
   for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
     const Row& row = witness_.row(worker);
@@ -363,7 +371,7 @@ void Supervisor::finish() {
       worker.go_on_at = 0;
     }
     witness_.all().stop.store(1);
-    const std::int64_t until = now_ns() + hang_limit;
+    const std::int64_t until = now_ns() + hang_limit(setting_.store);
     for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
       int status = 0;
       while (waitpid(workers_[worker].pid, &status, WNOHANG) == 0 && now_ns() < until) {
@@ -382,7 +390,7 @@ void Supervisor::finish() {
   }
   progress(true);
   if (witness_.all().violations.load() == 0) return;
-  std::printf("the table:\n%s", describe_table(setting_.url).c_str());
+  std::printf("the table:\n%s", describe_table(setting_.store.url).c_str());
   for (std::size_t worker = 0; worker < workers_.size(); ++worker)
     std::printf("  %s\n", witness_.about(worker).c_str());
 }
@@ -412,7 +420,7 @@ void Supervisor::add_up() {
     const double part = kills_ >= 1000 ? 1 : 0.5;  // chance has more room among few
     if (holding < 30 * part)
       witness_.violation("kills: only " + std::to_string(holding) + " % of the victims were holding");
-    if (kills_ >= 1000 && (total(&Row::breaks) == 0 || total(&Row::losses) == 0))
+    if (setting_.store.breaks && kills_ >= 1000 && (total(&Row::breaks) == 0 || total(&Row::losses) == 0))
       witness_.violation("breaks: no lock was broken, or no holder noticed");
     if (waiting < 20 * part)
       witness_.violation("kills: only " + std::to_string(waiting) + " % of the victims were waiting");
@@ -420,7 +428,7 @@ void Supervisor::add_up() {
   // It grows to what was needed at once (for the dead, too, until they are cleared away), and then no more.
   const auto at_three_quarters =
       std::find_if(sizes_.begin(), sizes_.end(), [&](const auto& size) { return size.first >= kills_ / 4 * 3; });
-  if (kills_ >= 1000 && at_three_quarters != sizes_.end()) {
+  if (!setting_.store.at_a_server() && kills_ >= 1000 && at_three_quarters != sizes_.end()) {
     const std::uint64_t before = at_three_quarters->second, now = table_bytes();
     // While somebody is stopped in the middle of clearing away, the dead of that time keep their places.
     constexpr double bytes_of_one = 160.0 * 1024;
@@ -443,7 +451,7 @@ std::uint64_t Supervisor::total(Word<std::uint64_t> Row::*what) const {
 
 std::uint64_t Supervisor::table_bytes() const {
   struct stat status {};
-  return stat(table_.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_blocks) * 512 : 0;
+  return stat(setting_.store.file.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_blocks) * 512 : 0;
 }
 
 void Supervisor::progress(bool force) {
@@ -454,11 +462,12 @@ void Supervisor::progress(bool force) {
   if (!force && now - told_ < 10 * second) return;
   const double seconds = std::max(static_cast<double>(now - told_) / 1e9, 1e-3);
   const std::uint64_t grants = total(&Row::grants);
-  std::printf("[%5lld s] %llu kills (%.0f/s), %llu grants (%.0f/s), %u violations, table %.1f MiB\n",
+  std::printf("[%5lld s] %llu kills (%.0f/s), %llu grants (%.0f/s), %u violations",
               static_cast<long long>((now - began_) / second), static_cast<unsigned long long>(kills_),
               static_cast<double>(kills_ - told_kills_) / seconds, static_cast<unsigned long long>(grants),
-              static_cast<double>(grants - told_grants_) / seconds, witness_.all().violations.load(),
-              static_cast<double>(table_bytes()) / 1048576);
+              static_cast<double>(grants - told_grants_) / seconds, witness_.all().violations.load());
+  if (!setting_.store.at_a_server()) std::printf(", table %.1f MiB", static_cast<double>(table_bytes()) / 1048576);
+  std::printf("\n");
   std::fflush(stdout);
   told_ = now;
   told_kills_ = kills_;
@@ -489,6 +498,7 @@ void Supervisor::print() const {
       number(total(&Row::looks)), number(total(&Row::breaks)), number(total(&Row::losses)),
       number(total(&Row::late_breaks)), number(steps), number(casualties_), number(happened),
       forgotten_ != 0 ? " (some forgotten)" : "");
+  if (setting_.store.at_a_server()) return;
   std::printf("  table:");
   for (std::size_t i = 0; i < sizes_.size(); i += std::max<std::size_t>(sizes_.size() / 6, 1)) {
     std::printf(" %.2f MiB after %llu,", static_cast<double>(sizes_[i].second) / 1048576, number(sizes_[i].first));

@@ -13,20 +13,23 @@
 #include <utility>
 #include <vector>
 
+#include "store.h"
 #include "witness.h"
 #include "worker.h"
 
 namespace storm {
 
 struct Options {
-  std::uint64_t kills = 0;
+  std::string on;                // the URL of a server; empty: shm:
+  std::string on_name = "shm:";  // as it was said, without a password
+  std::uint64_t kills = 0;       // 0: as many as are usual there
   std::chrono::seconds soak{0};  // as long as this instead of so many kills
-  std::size_t workers = 16;
+  std::size_t workers = 0;       // 0: as many as are usual there
   std::uint64_t seed = 0;
   unsigned stops = 10;               // of a hundred kills, how many are accompanied by a SIGSTOP for a while
   std::uint32_t own_stops = 20'000;  // see Setting
   unsigned danger = 13;              // see Setting
-  double pause_ms = 10;              // between two kills, on average
+  double pause_ms = -1;              // between two kills, on average; negative: as is usual there
   std::uint64_t quiet_kills = 0;     // of the second phase
   std::uint32_t max_locks = 0;       // 0: as many as the workers need, and few enough to run out of nodes
   Break fault = Break::nothing;
@@ -44,7 +47,7 @@ bool interrupted();
 
 class Supervisor {
  public:
-  Supervisor(const Witness& witness, const Options& options, const std::string& table);
+  Supervisor(const Witness& witness, const Options& options, const Store& store);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -65,6 +68,7 @@ class Supervisor {
   };
 
   void launch(std::size_t worker);
+  State doing(const Row& row, std::int64_t at) const;
   bool wished(State state, unsigned wish) const;
   std::size_t pick_victim();
   void kill_one(std::size_t worker);
@@ -85,7 +89,6 @@ class Supervisor {
 
   const Witness& witness_;
   const Options options_;
-  const std::string table_;
   const Setting setting_;
   std::mt19937_64 random_;
   std::vector<Worker> workers_;

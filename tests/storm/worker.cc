@@ -83,7 +83,7 @@ class Worker {
         random_(setting.seed * 0x9E3779B97F4A7C15u + me * 1'000'003 + witness.row(me).incarnation.load()),
         rogue_(me == 0 ? setting.fault : Break::nothing),
         per_handle_(chance(10)),
-        locker_(hierlock::open(setting.url, options())) {
+        locker_(hierlock::open(setting.store.url, options())) {
     if (chance(15)) releaser_.emplace();
   }
 
@@ -153,12 +153,12 @@ class Worker {
   Ask any_ask() {
     const auto place = static_cast<int>(below(static_cast<unsigned>(places().size())));
     const Place& p = places()[static_cast<std::size_t>(place)];
-    if (p.breakable) return any_ask();        // only be_endangered() asks for these
+    if (p.breakable || !setting_.store.has(p)) return any_ask();  // only be_endangered() asks for the breakable
     if (p.above.size() == 1 && chance(60)) {  // a leaf of its own below an account: nodes come and go
       return {p.text + "/x" + std::to_string(below(setting_.scratch)), place, true};
     }
     if (p.parent < 0 && p.slots == 0 && !p.below.empty() && chance(60)) return any_ask();  // whole users less often
-    return {p.shareable() && chance(35) ? shared(p.target) : p.target, place, false};
+    return {setting_.store.shares(p) && chance(35) ? shared(p.target) : p.target, place, false};
   }
 
   // A place whose locks others break.
@@ -166,7 +166,7 @@ class Worker {
     static const std::vector<int> all = breakable_places();
     const int place = all[below(static_cast<unsigned>(all.size()))];
     const Place& p = places()[static_cast<std::size_t>(place)];
-    return {p.shareable() && chance(60) ? shared(p.target) : p.target, place, false};
+    return {setting_.store.shares(p) && chance(60) ? shared(p.target) : p.target, place, false};
   }
 
   AcquireOptions any_options(bool bounded) {
@@ -352,8 +352,9 @@ class Worker {
   void grow() {
     Ask first = any_ask();
     Ask second = any_ask();
-    if (!first.scratch && places()[static_cast<std::size_t>(first.place)].shareable() && chance(40)) {  // an upgrade
-      const Target exclusive = places()[static_cast<std::size_t>(first.place)].target;
+    const Place& place = places()[static_cast<std::size_t>(first.place)];
+    if (!first.scratch && setting_.store.shares(place) && chance(40)) {  // an upgrade
+      const Target& exclusive = place.target;
       first.target = shared(exclusive);
       second = {exclusive, first.place, false};
     }
@@ -483,7 +484,8 @@ class Worker {
         break;
       }
       case Break::lost_write: {
-        const std::size_t place = places().size() - 3;  // a single slot: nobody can share it
+        // A single slot, where there are any, or a whole user: nobody can share it.
+        const std::size_t place = setting_.store.can.slots ? places().size() - 3 : 0;
         const Lock lock = locker_.acquire(places()[place].target);
         const std::uint64_t before = witness_.all().counters[place].value;
         testimony_.count(static_cast<int>(place), nullptr, [this] { dawdle(); });

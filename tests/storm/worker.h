@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
+#include "store.h"
 #include "witness.h"
 
 namespace storm {
@@ -26,7 +26,7 @@ enum class Break : std::uint8_t {
 };
 
 struct Setting {
-  std::string url;
+  Store store;
   std::uint64_t seed = 0;
   std::size_t workers = 16;
   unsigned scratch = 0;  // leaves below each account that nobody else asks for: more in all than the table has nodes

@@ -1,7 +1,8 @@
 // What the suite needs to know of a store. A store joins the suite with one file, fixture_NAME.cc, that derives a Table
 // and registers it:
 //
-//     const bool registered = add_backend({"memory", [] { return std::make_unique<MemoryTable>(); }});
+//     const bool registered =
+//         add_backend({.name = "memory", .make_table = [] { return std::make_unique<MemoryTable>(); }});
 //
 // What the store cannot do it says by Locker::capabilities(); the tests then check that it fails loudly (B2).
 #pragma once
@@ -16,7 +17,7 @@
 
 #include <hierlock/hierlock.h>
 
-#include "party.h"
+#include "support/party.h"
 
 namespace hierlock::conformance {
 
@@ -54,8 +55,8 @@ class Table {
 struct Backend {
   std::string name;  // letters, digits and underscores
   std::function<std::unique_ptr<Table>()> make_table;
-  // Kinds of targets that have suites of their own, which run only where the store has them.
-  bool names = true, slots = true;
+  // Its column in README's table of what stores can do; empty if it has none.
+  std::string column{};
   // Why it cannot be had here (no server); empty if it can. Then its tests are skipped, and with CI=true they fail.
   std::function<std::string()> missing = [] { return std::string(); };
 };
@@ -63,6 +64,5 @@ inline std::ostream& operator<<(std::ostream& out, const Backend& backend) { ret
 
 bool add_backend(Backend backend);
 const std::vector<Backend>& backends();
-std::vector<Backend> backends_with(bool Backend::*kind);
 
 }  // namespace hierlock::conformance

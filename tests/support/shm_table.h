@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "backend.h"
+#include "support/backend.h"
 
 namespace hierlock::conformance {
 

@@ -1,4 +1,4 @@
-#include "impostor.h"
+#include "support/impostor.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace hierlock::mysql_tests {
+namespace hierlock::tests {
 
 namespace {
 
@@ -101,4 +101,4 @@ void Impostor::serve(int client) {
   }
 }
 
-}  // namespace hierlock::mysql_tests
+}  // namespace hierlock::tests

@@ -1,5 +1,6 @@
-// The suite: what every store must do, asked through the public headers only. A file is one idea (hierarchy_test.cc,
-// deadlock_test.cc, …); every test runs on every backend, alone, in any order, on a table of its own.
+// The frame of tests/conformance and tests/faults: what a store must do, asked through the public headers only. A file
+// of conformance is one idea (hierarchy_test.cc, deadlock_test.cc, …); every test runs on every backend, alone, in any
+// order, on a table of its own.
 //
 //     TEST_P(Hierarchy, account_waits_for_its_resource) {          // H13
 //       Party &alice = party("alice"), &bob = party("bob");
@@ -28,9 +29,10 @@
 
 #include <hierlock/hierlock.h>
 
-#include "backend.h"
-#include "party.h"
-#include "watchdog.h"
+#include "support/backend.h"
+#include "support/not_applicable.h"
+#include "support/party.h"
+#include "support/watchdog.h"
 
 namespace hierlock::conformance {
 
@@ -110,6 +112,7 @@ class Conformance : public testing::TestWithParam<Backend> {
   Locker& locker();
   // The same, opened with options. To be called before anything else uses it.
   Locker& open_with(OpenOptions options);
+  // What the store can do. Asked once a program: Capabilities.are_the_same_whenever_they_are_asked.
   const Capabilities& can();
 
   // A party by its name, made on first use. It may live in another process.
@@ -137,8 +140,8 @@ class Conformance : public testing::TestWithParam<Backend> {
   // Whether it waits (true) or is granted (false), whichever the store shows.
   bool waits(Pending& pending);
 
-  // What this test asks for is not a thing this store can do; that is no fault, and was checked where it says so.
-  static void not_here(const std::string& why) { RecordProperty("not_here", why); }
+  // For HIERLOCK_NEEDS: notes that the test is left out for want of this, and says why.
+  std::string left_out_for(bool Capabilities::*what);
   // A target that has nothing to do with the paths of a test: a name where the store has names.
   Target apart(const std::string& name) { return can().names ? named(name) : Target("apart-" + name); }
 
@@ -166,17 +169,28 @@ class Conformance : public testing::TestWithParam<Backend> {
   std::unique_ptr<Table> table_;
   std::optional<Locker> locker_;
   std::atomic<Locker*> opened_ = nullptr;  // for the watchdog's thread
-  std::optional<Capabilities> can_;
   std::map<std::string, std::unique_ptr<Party>> parties_;
   std::optional<Watchdog> watchdog_;
 };
 
-#define HIERLOCK_ON_BACKENDS(which, suite)                    \
-  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);       \
-  INSTANTIATE_TEST_SUITE_P(, suite, testing::ValuesIn(which), \
+// At the beginning of a test that is about a capability: HIERLOCK_NEEDS(fifo). A store without it skips the test, and
+// the table that the suite prints at its end says so.
+#define HIERLOCK_NEEDS(capability) \
+  if (!can().capability) HIERLOCK_NOT_APPLICABLE() << left_out_for(&Capabilities::capability)
+
+// A suite whose tests all need one.
+template <bool Capabilities::*what>
+class ConformanceWith : public Conformance {
+ protected:
+  void SetUp() override {
+    Conformance::SetUp();
+    if (!IsSkipped() && !(can().*what)) HIERLOCK_NOT_APPLICABLE() << left_out_for(what);
+  }
+};
+
+#define HIERLOCK_ON_EVERY_BACKEND(suite)                           \
+  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);            \
+  INSTANTIATE_TEST_SUITE_P(, suite, testing::ValuesIn(backends()), \
                            [](const testing::TestParamInfo<Backend>& backend) { return backend.param.name; })
-#define HIERLOCK_ON_EVERY_BACKEND(suite) HIERLOCK_ON_BACKENDS(backends(), suite)
-// Capabilities.what_a_store_is_said_to_have_it_has compares.
-#define HIERLOCK_ON_BACKENDS_WITH(kind, suite) HIERLOCK_ON_BACKENDS(backends_with(&Backend::kind), suite)
 
 }  // namespace hierlock::conformance

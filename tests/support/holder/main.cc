@@ -35,8 +35,8 @@
 #include <hierlock/mysql.h>
 #endif
 
-#include "party.h"
-#include "wire.h"
+#include "support/party.h"
+#include "support/wire.h"
 
 namespace hierlock::conformance {
 namespace {

@@ -1,4 +1,4 @@
-#include "watchdog.h"
+#include "support/watchdog.h"
 
 #include <unistd.h>
 

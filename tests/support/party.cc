@@ -1,4 +1,4 @@
-#include "party.h"
+#include "support/party.h"
 
 #include <condition_variable>
 #include <deque>

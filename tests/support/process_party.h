@@ -1,4 +1,4 @@
-// ProcessParty: a Party that lives in another process (tests/faults/holder), which can therefore be stopped and killed.
+// ProcessParty: a Party that lives in another process (support/holder), which can therefore be stopped and killed.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "party.h"
-#include "wire.h"
+#include "support/party.h"
+#include "support/wire.h"
 
 namespace hierlock::conformance {
 

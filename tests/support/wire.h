@@ -14,7 +14,7 @@
 #include <string_view>
 #include <variant>
 
-#include "party.h"
+#include "support/party.h"
 
 namespace hierlock::conformance::wire {
 

@@ -1,9 +1,10 @@
-#include "suite.h"
+#include "support/suite.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <sstream>
 #include <stdexcept>
@@ -20,20 +21,74 @@ std::vector<Backend>& registry() {
   return all;
 }
 
+struct Capability {
+  bool Capabilities::*what;
+  const char* name;
+  const char* words;
+};
+constexpr Capability capabilities[] = {
+    {&Capabilities::names, "names", "names"},
+    {&Capabilities::shared_inner, "shared_inner", "shared locks above the deepest level"},
+    {&Capabilities::shared_names, "shared_names", "shared names"},
+    {&Capabilities::slots, "slots", "slots"},
+    {&Capabilities::fifo, "fifo", "first come, first served"},
+    {&Capabilities::passes_own_queue, "passes_own_queue", "a way past those who wait for one's own locks"},
+    {&Capabilities::wakes_waiters, "wakes_waiters", "waiters that are woken"},
+    {&Capabilities::extends, "extends", "extend"},
+    {&Capabilities::deadlock_at_once, "deadlock_at_once", "deadlocks found when the cycle closes"},
+    {&Capabilities::exact_keys, "exact_keys", "a lock of its own for each target"},
+    {&Capabilities::across_processes, "across_processes", "exclusion of other processes"},
+    {&Capabilities::across_machines, "across_machines", "exclusion of other machines"},
+    {&Capabilities::leases, "leases", "leases"},
+};
+static_assert(std::size(capabilities) == sizeof(Capabilities), "a capability is missing here");
+
+// What stores were found to have, and how many tests were left out for want of each; printed at the end.
+class CapabilitiesTable : public testing::Environment {
+ public:
+  struct Store {
+    Capabilities can;
+    std::map<std::string, int> left_out{};  // by the capability's name
+  };
+  std::map<std::string, Store> stores;
+
+  void TearDown() override {
+    if (stores.empty()) return;
+    const auto width = [](const std::string& store) {
+      return static_cast<int>(std::max<std::size_t>(store.size(), 5));
+    };
+    std::printf("what stores can do; where they cannot, how many cases were left out for it\n%-18s", "");
+    for (const auto& [name, store] : stores) std::printf("  %*s", width(name), name.c_str());
+    for (const Capability& one : capabilities) {
+      std::printf("\n%-18s", one.name);
+      for (const auto& [name, store] : stores) {
+        const auto found = store.left_out.find(one.name);
+        const int left_out = found == store.left_out.end() ? 0 : found->second;
+        const std::string text = store.can.*one.what ? "yes" : "no " + std::to_string(left_out);
+        std::printf("  %*s", width(name), text.c_str());
+      }
+    }
+    std::printf("\n");
+  }
+};
+CapabilitiesTable& capabilities_table() {
+  static CapabilitiesTable* const table = [] {
+    auto* const made = new CapabilitiesTable;
+    testing::AddGlobalTestEnvironment(made);  // gtest's from now on
+    return made;
+  }();
+  return *table;
+}
+
 }  // namespace
 
 bool add_backend(Backend backend) {
+  (void)capabilities_table();  // before gtest sets up what it knows of
   registry().push_back(std::move(backend));
   return true;
 }
 
 const std::vector<Backend>& backends() { return registry(); }
-
-std::vector<Backend> backends_with(bool Backend::*kind) {
-  std::vector<Backend> found = backends();
-  std::erase_if(found, [&](const Backend& backend) { return !(backend.*kind); });
-  return found;
-}
 
 std::string describe(const Snapshot& snapshot) {
   std::ostringstream out;
@@ -53,22 +108,9 @@ std::string describe(const Snapshot& snapshot) {
 }
 
 std::string describe(const Capabilities& can) {
-  std::ostringstream out;
-  const auto say = [&](const char* name, bool value) { out << (value ? " +" : " -") << name; };
-  say("names", can.names);
-  say("shared_inner", can.shared_inner);
-  say("shared_names", can.shared_names);
-  say("slots", can.slots);
-  say("fifo", can.fifo);
-  say("passes_own_queue", can.passes_own_queue);
-  say("wakes_waiters", can.wakes_waiters);
-  say("extends", can.extends);
-  say("deadlock_at_once", can.deadlock_at_once);
-  say("exact_keys", can.exact_keys);
-  say("across_processes", can.across_processes);
-  say("across_machines", can.across_machines);
-  say("leases", can.leases);
-  return out.str();
+  std::string text;
+  for (const Capability& one : capabilities) text += (can.*one.what ? " +" : " -") + std::string(one.name);
+  return text;
 }
 
 bool eventually(const std::function<bool()>& happened) {
@@ -173,8 +215,20 @@ Locker& Conformance::open_with(OpenOptions options) {
 }
 
 const Capabilities& Conformance::can() {
-  if (!can_) can_ = locker().capabilities();
-  return *can_;
+  std::map<std::string, CapabilitiesTable::Store>& stores = capabilities_table().stores;
+  auto found = stores.find(GetParam().name);
+  if (found == stores.end()) found = stores.try_emplace(GetParam().name, table_->open().capabilities()).first;
+  return found->second.can;
+}
+
+std::string Conformance::left_out_for(bool Capabilities::*what) {
+  (void)can();
+  for (const Capability& one : capabilities) {
+    if (one.what != what) continue;
+    ++capabilities_table().stores.at(GetParam().name).left_out[one.name];
+    return GetParam().name + " does not have " + one.name + ": " + one.words;
+  }
+  throw std::logic_error("no such capability");
 }
 
 Party& Conformance::party(const std::string& name) {

@@ -1,14 +1,12 @@
 // The servers of these tests, as `tools/servers env` names them (H10): HIERLOCK_TEST_MYSQL, HIERLOCK_TEST_MARIADB_CA, …
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
 
-namespace hierlock::mysql_tests {
+namespace hierlock::tests {
 
 // The URL of a data source name as Go writes it: user:password@tcp(host:port)/database?option=value. What is left out
 // is as docker-compose.yml has it: 127.0.0.1, 3306, mgl_test. Options are those of Go's driver, and left out.
@@ -44,20 +42,7 @@ inline std::optional<std::string> server_variable(const std::string& name) {
   return dsn ? std::optional<std::string>(url_of_dsn(*dsn)) : std::nullopt;
 }
 
-// The URL of "MYSQL" or "MARIADB" as the application's user; empty where there is none: see HIERLOCK_NEEDS_SERVER.
+// The URL of "MYSQL" or "MARIADB" as the application's user; empty where there is none.
 inline std::string server_url(const std::string& name) { return server_variable(name).value_or(""); }
 
-inline bool in_ci() {
-  const char* const ci = std::getenv("CI");
-  return ci != nullptr && std::string(ci) == "true";
-}
-
-}  // namespace hierlock::mysql_tests
-
-// At the beginning of a test or SetUp(). A server that is not there is a visible skip, and in CI a failure (H10).
-#define HIERLOCK_NEEDS_SERVER(name)                                                                   \
-  if (!::hierlock::mysql_tests::server_variable(name)) {                                              \
-    if (::hierlock::mysql_tests::in_ci()) FAIL() << "HIERLOCK_TEST_" << (name) << " names no server"; \
-    GTEST_SKIP() << "HIERLOCK_TEST_" << (name) << " names no server: eval \"$(tools/servers env)\"";  \
-  }                                                                                                   \
-  static_assert(true, "a semicolon follows")
+}  // namespace hierlock::tests

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace hierlock::mysql_tests {
+namespace hierlock::tests {
 
 class OwnServer {
  public:
@@ -66,4 +66,4 @@ class OwnServer {
   std::string name_, url_, operator_url_;
 };
 
-}  // namespace hierlock::mysql_tests
+}  // namespace hierlock::tests

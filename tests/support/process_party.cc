@@ -1,4 +1,4 @@
-#include "process_party.h"
+#include "support/process_party.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-namespace hierlock::mysql_tests {
+namespace hierlock::tests {
 
 class Impostor {
  public:
@@ -36,4 +36,4 @@ class Impostor {
   std::thread thread_;
 };
 
-}  // namespace hierlock::mysql_tests
+}  // namespace hierlock::tests

@@ -1,4 +1,4 @@
-#include "shm_table.h"
+#include "support/shm_table.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "process_party.h"
+#include "support/process_party.h"
 
 namespace hierlock::conformance {
 

@@ -1,0 +1,165 @@
+// A server that is killed under load, with writers that are told apart by their fences alone (B3, B4). Locks are lost
+// here, so the storm's witness, which counts on them, has nothing to judge: what is left to hold is that fences rise.
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "on_server.h"
+#include "support/own_server.h"
+
+namespace hierlock::mysql_tests {
+namespace {
+
+constexpr std::size_t workers = 8;
+
+unsigned long long seed() {
+  static const unsigned long long seed = [] {
+    const char* const given = std::getenv("HIERLOCK_SEED");
+    return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  }();
+  return seed;
+}
+
+// A child that does `work` and ends with its parent at the latest.
+pid_t start(const std::function<void()>& work) {
+  std::fflush(nullptr);
+  const pid_t parent = getpid(), child = fork();
+  if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(0);
+  int status = 0;
+  try {
+    work();
+  } catch (...) {
+    status = 3;
+  }
+  _exit(status);
+}
+
+// What everybody writes to, in memory that all processes share: it takes a write only from the highest fence so far.
+struct Register {
+  std::atomic<bool> busy;
+  std::int64_t highest;  // guarded by busy
+
+  enum class Answer { taken, stale, twice };
+  // `first`: a lock that is new here, whose fence nobody else may have had.
+  Answer write(std::int64_t fence, bool first) {
+    while (busy.exchange(true)) std::this_thread::yield();
+    const Answer answer = fence < highest ? Answer::stale : fence == highest && first ? Answer::twice : Answer::taken;
+    if (answer == Answer::taken) highest = fence;
+    busy = false;
+    return answer;
+  }
+};
+
+struct Board {
+  std::atomic<bool> stop;
+  std::array<Register, 2> registers;
+  std::atomic<std::uint64_t> grants, writes, losses, refusals, stale, stale_while_held, twice;
+};
+
+class KilledServer : public testing::TestWithParam<std::string> {
+ protected:
+  // One of two resources, or the account of both.
+  static void work(const std::string& url, Board& board, unsigned number) {
+    std::mt19937_64 random(seed() + number);
+    Locker locker = hierlock::open(url);
+    while (!board.stop) {
+      const unsigned which = static_cast<unsigned>(random() % 3);
+      const std::string path = which == 2 ? "u1/a1" : "u1/a1/r" + std::to_string(which);
+      try {
+        Lock lock = locker.acquire(path, {.timeout = 5s});
+        const std::int64_t fence = lock.fence();
+        ++board.grants;
+        for (int turn = 0; turn < 3; ++turn) {
+          for (unsigned i = 0; i < 2; ++i) {
+            if ((which != 2 && which != i) || !lock.held()) continue;
+            const Register::Answer answer = board.registers[i].write(fence, turn == 0);
+            if (answer == Register::Answer::taken) ++board.writes;
+            if (answer == Register::Answer::twice) ++board.twice;
+            if (answer != Register::Answer::stale) continue;
+            // Somebody was granted it after us: so it is not ours any more, and we know, or learn it as soon as we run
+            // (B4).
+            const bool known = eventually([&] { return !lock.held(); }, 2s);
+            ++(known ? board.stale : board.stale_while_held);
+          }
+          std::this_thread::sleep_for(std::chrono::microseconds(random() % (random() % 8 == 0 ? 40'000 : 3000)));
+        }
+        if (!lock.held()) ++board.losses;
+      } catch (const Error& error) {
+        ++board.refusals;
+        if (!error.retryable() && error.kind() != ErrorKind::lost) throw;
+        std::this_thread::sleep_for(10ms);
+      }
+    }
+  }
+};
+
+TEST_P(KilledServer, under_load_breaks_nothing) {  // B3, B4
+  HIERLOCK_NEEDS_SERVER(GetParam() == "mysql" ? "MYSQL" : "MARIADB");
+  mysql::enable();
+  const OwnServer* const own = OwnServer::get(GetParam());
+  ASSERT_NE(own, nullptr) << "tools/servers cannot start another " << GetParam();
+  const std::string url = own->url() + "?provision=lazy&table=server_storm";
+  void* const memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  Board& board = *new (memory) Board{};
+  (void)hierlock::open(url);
+  std::vector<pid_t> pids;
+  for (unsigned i = 0; i < workers; ++i) {
+    pids.push_back(start([&] {
+      try {
+        work(url, board, i);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "worker %u: %s\n", i, error.what());
+        throw;
+      }
+    }));
+  }
+  const auto more_grants = [&] {
+    const std::uint64_t before = board.grants;
+    return eventually([&, before] { return board.grants > before + 80; }, 30s);
+  };
+  const auto servers = [&](const std::string& what) {
+    return std::system(("'" HIERLOCK_SERVERS "' " + what + " " + own->name() + " >/dev/null 2>&1").c_str()) == 0;
+  };
+  EXPECT_TRUE(more_grants());
+  for (int kills = 0; kills < 2; ++kills) {
+    // Some of them sleep over it, and wake up with locks that others have by then.
+    for (std::size_t i = 0; i < workers / 2; ++i) kill(pids[i], SIGSTOP);
+    EXPECT_TRUE(servers("kill"));
+    EXPECT_TRUE(servers("start"));
+    EXPECT_TRUE(more_grants()) << "after the server was killed";
+    for (std::size_t i = 0; i < workers / 2; ++i) kill(pids[i], SIGCONT);
+    EXPECT_TRUE(more_grants());
+  }
+  board.stop = true;
+  for (const pid_t pid : pids) {
+    int status = -1;
+    if (!eventually([&] { return waitpid(pid, &status, WNOHANG) != 0; })) {
+      kill(pid, SIGKILL);
+      waitpid(pid, &status, 0);
+    }
+    EXPECT_EQ(status, 0);
+  }
+  std::printf("%s: %llu grants, %llu writes; %llu locks were lost, %llu requests refused, %llu stale writes refused\n",
+              GetParam().c_str(), static_cast<unsigned long long>(board.grants),
+              static_cast<unsigned long long>(board.writes), static_cast<unsigned long long>(board.losses),
+              static_cast<unsigned long long>(board.refusals), static_cast<unsigned long long>(board.stale));
+  EXPECT_EQ(board.twice, 0u) << "one fence for two locks";
+  EXPECT_EQ(board.stale_while_held, 0u) << "who says to hold it was overtaken";
+  munmap(memory, sizeof(Board));
+}
+
+INSTANTIATE_TEST_SUITE_P(, KilledServer, testing::Values("mysql", "mariadb"),
+                         [](const auto& engine) { return engine.param; });
+
+}  // namespace
+}  // namespace hierlock::mysql_tests
