@@ -1,7 +1,6 @@
 #include "mysql/notices.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "mysql/session.h"
 
@@ -123,7 +122,7 @@ void Notices::remove_old(Deadline& limit) {
       [&](remote::Session& side) {
         Connection& connection = connection_of(side);
         const Reply old = connection.query(find_old(layout_.notices_table()), limit);
-        for (const auto& row : old.rows) ids.push_back(std::strtoull(row.at(0).value_or("0").c_str(), nullptr, 10));
+        for (const auto& row : old.rows) ids.push_back(endpoint::number(row.at(0)));
         connection.query("COMMIT", limit);
         return !connection.broken();
       },

@@ -1,7 +1,6 @@
 #include "mysql/provision.h"
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,11 +30,7 @@ constexpr std::uint32_t most_chunk = 1'000'000;
 constexpr double row_bytes = 23, usual_row_bytes = 25.5;
 
 std::uint64_t number(const Reply& reply) {
-  std::uint64_t value = 0;
-  if (reply.rows.empty() || reply.rows.front().empty() || !reply.rows.front().front()) return value;
-  const std::string& text = *reply.rows.front().front();
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
+  return reply.rows.empty() || reply.rows.front().empty() ? 0 : endpoint::number(reply.rows.front().front());
 }
 
 // What the caller asks for and what the URL says become one.

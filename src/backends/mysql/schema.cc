@@ -1,7 +1,6 @@
 #include "mysql/schema.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <string>
 #include <thread>
@@ -16,12 +15,7 @@ namespace hierlock::mysql {
 namespace {
 
 using codes::no_such_table, codes::no_such_column, codes::duplicate_column;
-
-std::uint64_t number(const std::optional<std::string>& text) {
-  std::uint64_t value = 0;
-  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
-  return value;
-}
+using endpoint::number;
 
 bool is_on(const std::string& value) { return value == "ON" || value == "1" || value == "YES"; }
 
