@@ -4,7 +4,7 @@
 // checks judges the answers. Judging does no I/O. So a unit test can judge servers that nobody has at hand.
 //
 //   constexpr Check<Seen> checks[] = {{"server", server}, {"tls", tls}};
-//   std::vector<Finding> findings = judge(checks, seen);
+//   std::vector<Finding> findings = judge_all(checks, seen);
 #pragma once
 
 #include <chrono>
@@ -49,7 +49,7 @@ Finding finding(const char* check, Judgement judgement);
 // One Finding for each check, in the order of the checks. A check that throws, because an answer is not what it
 // expects, does not keep the others from being judged: its finding is `unknown`.
 template <class Checks, class... Answers>
-std::vector<Finding> judge(const Checks& checks, const Answers&... answers) {
+std::vector<Finding> judge_all(const Checks& checks, const Answers&... answers) {
   std::vector<Finding> findings;
   for (const auto& check : checks) {
     Judgement judgement;

@@ -27,7 +27,7 @@ Judgement third(const Seen&, const Wish&) { return unknown("nobody knows"); }
 constexpr Check<Seen, Wish> checks[] = {{"first", first}, {"second", second}, {"third", third}};
 
 TEST(Checkup, every_check_becomes_a_finding_in_its_order) {
-  const std::vector<Finding> found = judge(checks, Seen{{"a", "b"}}, Wish{"c"});
+  const std::vector<Finding> found = judge_all(checks, Seen{{"a", "b"}}, Wish{"c"});
   ASSERT_EQ(found.size(), 3u);
   EXPECT_EQ(found[0].check, "first");
   EXPECT_EQ(found[0].verdict, Verdict::good);
@@ -42,7 +42,7 @@ TEST(Checkup, every_check_becomes_a_finding_in_its_order) {
 }
 
 TEST(Checkup, an_answer_that_cannot_be_read_spoils_only_its_own_check) {
-  const std::vector<Finding> found = judge(checks, Seen{{"a"}}, Wish{"c"});
+  const std::vector<Finding> found = judge_all(checks, Seen{{"a"}}, Wish{"c"});
   ASSERT_EQ(found.size(), 3u);
   EXPECT_EQ(found[0].verdict, Verdict::good);
   EXPECT_EQ(found[1].verdict, Verdict::unknown);

@@ -571,7 +571,9 @@ constexpr remote::Check<Seen, Options> checks[] = {
 
 }  // namespace
 
-std::vector<Finding> judge(const Seen& seen, const Options& options) { return remote::judge(checks, seen, options); }
+std::vector<Finding> judge(const Seen& seen, const Options& options) {
+  return remote::judge_all(checks, seen, options);
+}
 
 std::vector<Finding> doctor(const spi::Url& url) {
   const Options options = read_url(url);

@@ -7,7 +7,6 @@
 
 #include <hierlock/error.h>
 
-#include "mysql/refuse.h"
 #include "mysql/schema.h"
 #include "mysql/statements.h"
 #include "mysql_client/connection.h"
@@ -104,7 +103,7 @@ std::string statements(const spi::Url& url, const spi::Plan& plan) {
   if (setup.buckets == 0) {
     throw Error(ErrorKind::incompatible, options.layout.settings_table() + " is damaged: it has 0 buckets");
   }
-  refuse_what_rows_cannot_say(plan, setup.levels);
+  plan::check_rows(plan, setup.levels, "mysql");
   const std::vector<plan::Row> rows = plan::rows_of(plan, setup.buckets);
   const Form form = usual_form(rows);
   return "-- " + setup.where + "\n" + shared_rows(plan, setup.buckets) +

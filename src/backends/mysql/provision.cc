@@ -19,8 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 using remote::RowRange;
 
-constexpr std::uint32_t most_buckets = 2'147'483'647;  // H3: the column is a signed INT
-
 // Measured in primary-key order on MySQL 9.7 and MariaDB 10.11: 23 bytes are the row itself (5 header, 1 level, 4
 // bucket, 6 transaction, 7 roll pointer), and InnoDB leaves a sixteenth of each page free.
 constexpr double row_bytes = 23, usual_row_bytes = 25.5;

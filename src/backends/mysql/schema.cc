@@ -61,7 +61,7 @@ void outlast_first_second(Connection& connection, std::uint64_t minted, std::uin
 // Whoever comes first records the numbers; the table of rows is made from what is recorded.
 void make_settings(Connection& connection, const Layout& layout, const BucketTable& wanted, WaitLimit& limit) {
   connection.ask(make_settings_table(layout.settings_table()), limit);
-  connection.ask(make_notices_table(layout.notices_table()), limit);
+  connection.ask(NoticeStatements(layout.notices_table()).make_table(), limit);
   connection.ask("INSERT IGNORE INTO `" + layout.settings_table() +
                      "` (id, format, buckets, levels, fence_floor, mint_server, mint_offset) VALUES (1, " +
                      std::to_string(layout_format) + ", " + std::to_string(wanted.buckets) + ", " +
