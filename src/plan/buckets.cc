@@ -1,6 +1,7 @@
 #include "plan/buckets.h"
 
 #include <algorithm>
+#include <string>
 #include <tuple>
 
 #include <hierlock/error.h>
@@ -32,6 +33,32 @@ std::vector<Row> rows_of(const spi::Plan& plan, std::uint32_t buckets) {
   }
   rows.resize(kept);
   return rows;
+}
+
+void check_rows(const spi::Plan& plan, unsigned levels, std::string_view store) {
+  const std::string of(store);
+  for (const spi::Step& step : plan.steps()) {
+    const auto node = [&] { return spi::describe_key(step.space, step.key); };
+    if (step.space == Space::name) {
+      throw Error(ErrorKind::unsupported, node() + ": " + of +
+                                              ": has no names yet, only paths; lock a path in its place, such as "
+                                              "names/token-refresh");
+    }
+    if (step.space != Space::path) {
+      throw Error(ErrorKind::unsupported, node() + ": " + of + ": has no slots yet, only paths");
+    }
+    if (step.level >= levels) {
+      throw Error(ErrorKind::invalid_argument,
+                  node() + " has more levels than the " + std::to_string(levels) +
+                      " that this table was made for: shorten it, or provision another table= with more --levels, for "
+                      "everybody");
+    }
+    if (step.mode == Mode::S && step.asked && step.level + 1u != levels) {
+      throw Error(ErrorKind::unsupported, "shared " + node() + ": rows have no intention modes, so " + of +
+                                              ": can share at the deepest level only (level " +
+                                              std::to_string(levels - 1) + ")");
+    }
+  }
 }
 
 }  // namespace hierlock::plan

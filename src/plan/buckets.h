@@ -36,4 +36,9 @@ struct Row {
 // for 0 buckets and unsupported if the plan holds a name or slots.
 std::vector<Row> rows_of(const spi::Plan& plan, std::uint32_t buckets);
 
+// Refuses what rows of so many levels cannot express, before anything is sent or shown (H7, B10). Throws unsupported
+// for names, slots and what is shared above the deepest level, and invalid_argument for deeper paths. `store` is the
+// scheme, for the message.
+void check_rows(const spi::Plan& plan, unsigned levels, std::string_view store);
+
 }  // namespace hierlock::plan

@@ -242,6 +242,24 @@ TEST(Buckets, rows_are_ordered_by_level_and_bucket_not_by_id) {  // H5
                    "0/" + std::to_string(bucket_of(Target("u1").key(0), buckets)) + ":X"}));
 }
 
+TEST(Buckets, what_rows_cannot_express_is_refused) {  // H7, B10
+  const auto kind = [](const Target& target) -> std::optional<ErrorKind> {
+    try {
+      check_rows(Plan({target}), 3, "mysql");
+      return std::nullopt;
+    } catch (const Error& error) {
+      return error.kind();
+    }
+  };
+  EXPECT_EQ(kind(Target("u1/a1/r1")), std::nullopt);
+  EXPECT_EQ(kind(Target("u1")), std::nullopt);
+  EXPECT_EQ(kind(shared("u1/a1/r1")), std::nullopt);
+  EXPECT_EQ(kind(shared("u1/a1")), ErrorKind::unsupported) << "rows have no intention modes";
+  EXPECT_EQ(kind(Target("u1/a1/r1/x")), ErrorKind::invalid_argument);
+  EXPECT_EQ(kind(named("n")), ErrorKind::unsupported);
+  EXPECT_EQ(kind(slots("s", 2)), ErrorKind::unsupported);
+}
+
 TEST(Buckets, rows_of_one_target_go_down_the_levels) {  // H1, H3
   const Target target = "u1/a1/r1";
   EXPECT_EQ(describe(rows_of(Plan(target), default_buckets)), (Lines{"0/6624909:S", "1/7661865:S", "2/8675750:X"}));

@@ -6,6 +6,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include <hierlock/error.h>
+#include <hierlock/target.h>
+
+#include "plan/buckets.h"
+
 namespace hierlock::remote {
 
 namespace {
@@ -376,6 +381,22 @@ std::vector<Snapshot::Bucket> hot_buckets(const Snapshot& snapshot) {
   std::stable_sort(buckets.begin(), buckets.end(),
                    [](const Snapshot::Bucket& a, const Snapshot::Bucket& b) { return a.waiters > b.waiters; });
   return buckets;
+}
+
+RowNames names_of_rows(std::uint32_t buckets) {
+  return {.of_target = [buckets](const std::string& text) -> std::optional<Snapshot::Row> {
+            try {
+              const Target target = Target::parse(text);
+              if (target.space() != Space::path) return std::nullopt;
+              const std::size_t level = target.depth() - 1;
+              return Snapshot::Row{static_cast<unsigned>(level), plan::bucket_of(target.key(level), buckets)};
+            } catch (const Error&) {
+              return std::nullopt;
+            }
+          },
+          .of_cell = [](const Cell& cell) -> std::optional<Snapshot::Row> {
+            return Snapshot::Row{cell.level, static_cast<std::uint32_t>(cell.key)};
+          }};
 }
 
 void build_status(const Sources& sources, Snapshot& into) {

@@ -30,6 +30,9 @@ struct RowNames {
       [](const Cell&) -> std::optional<Snapshot::Row> { return std::nullopt; };
 };
 
+// For stores whose cells are rows of so many buckets a level.
+RowNames names_of_rows(std::uint32_t buckets);
+
 struct Sources {
   std::vector<Notice> own;     // of this process
   std::vector<Notice> others;  // published by other processes

@@ -1,10 +1,9 @@
-// Doctor: what is unsafe or slow about a server, and the fix (H17). It asks everything and changes nothing; what the
-// answers mean is decided by judge(), which has no I/O, so that set-ups nobody has at hand can be tried as well.
+// Doctor: what is unsafe or slow about a server, and the fix (H17). The questions and the judgements of MySQL and
+// MariaDB; remote/checkup.h is the frame. It changes nothing.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 
 #include "mysql/options.h"
 #include "mysql_client/connection.h"
+#include "remote/checkup.h"
 
 namespace hierlock::mysql {
 
@@ -21,19 +21,19 @@ namespace hierlock::mysql {
 struct Seen {
   std::string version;
   bool mariadb = false;
-  bool database = true;                        // the URL's database can be used
-  std::string no_database;                     // why not
-  std::map<std::string, std::string> global;   // SHOW GLOBAL VARIABLES
-  std::map<std::string, std::string> status;   // SHOW GLOBAL STATUS
-  Reply prepared;                              // the session was set for locking
-  Reply log_rows;                              // and to log rows, where the server logs statements
-  std::map<std::string, std::string> session;  // its variables after that
-  std::uint64_t logged_in_as = 0;              // the session's number in the server's greeting
-  std::vector<std::uint64_t> sessions;         // CONNECTION_ID(), asked again while another session was opened
-  std::string account;                         // who the server takes us for, as GRANT wants it
-  std::string cipher;                          // of TLS; empty: none
-  Reply second;                                // a second session was opened, as KILL needs it
-  Reply kill;                                  // KILL QUERY of that session
+  bool database = true;                 // the URL's database can be used
+  std::string no_database;              // why not
+  remote::Settings global;              // SHOW GLOBAL VARIABLES
+  remote::Settings status;              // SHOW GLOBAL STATUS
+  Reply prepared;                       // the session was set for locking
+  Reply log_rows;                       // and to log rows, where the server logs statements
+  remote::Settings session;             // its variables after that
+  std::uint64_t logged_in_as = 0;       // the session's number in the server's greeting
+  std::vector<std::uint64_t> sessions;  // CONNECTION_ID(), asked again while another session was opened
+  std::string account;                  // who the server takes us for, as GRANT wants it
+  std::string cipher;                   // of TLS; empty: none
+  Reply second;                         // a second session was opened, as KILL needs it
+  Reply kill;                           // KILL QUERY of that session
   Reply wait_view;
   Reply settings;     // format, buckets, levels, fence_floor, mint_server, mint_offset; this server, UUID_SHORT()
   Reply marked;       // the table is looked at for what it was made for

@@ -1,12 +1,12 @@
 #include "mysql/explain.h"
 
 #include <map>
+#include <ranges>
 #include <utility>
 #include <vector>
 
 #include <hierlock/error.h>
 
-#include "mysql/refuse.h"
 #include "mysql/schema.h"
 #include "mysql/statements.h"
 #include "mysql_client/connection.h"
@@ -47,8 +47,8 @@ Setup find_out(const Options& options) {
     const Reply reply =
         connection.query("SELECT buckets, levels FROM `" + options.layout.settings_table() + "` WHERE id=1", soon);
     if (reply.well() && !reply.rows.empty()) {
-      setup.buckets = static_cast<std::uint32_t>(std::stoul(reply.rows[0].at(0).value_or("0")));
-      setup.levels = static_cast<unsigned>(std::stoul(reply.rows[0].at(1).value_or("0")));
+      setup.buckets = endpoint::number<std::uint32_t>(reply.rows[0].at(0));
+      setup.levels = endpoint::number<unsigned>(reply.rows[0].at(1));
       setup.where = server + "; " + counts(setup) + ", as recorded in " + options.layout.settings_table();
     } else {
       setup.where = server + "; nothing is recorded in " + options.layout.settings_table() + ", so " + counts(setup) +
@@ -59,19 +59,6 @@ Setup find_out(const Options& options) {
         std::string("assuming MySQL, ") + counts(setup) + ", because the server was not asked: " + error.what();
   }
   return setup;
-}
-
-std::string filled_in(const std::string& sql, const std::vector<plan::Row>& rows) {
-  std::string out;
-  auto row = rows.begin();
-  for (const char c : sql) {
-    if (c == '?') {
-      out += std::to_string(row++->bucket);
-    } else {
-      out += c;
-    }
-  }
-  return out;
 }
 
 // A line for each row, without changing a word.
@@ -116,14 +103,14 @@ std::string statements(const spi::Url& url, const spi::Plan& plan) {
   if (setup.buckets == 0) {
     throw Error(ErrorKind::incompatible, options.layout.settings_table() + " is damaged: it has 0 buckets");
   }
-  refuse_what_rows_cannot_say(plan, setup.levels);
+  plan::check_rows(plan, setup.levels, "mysql");
   const std::vector<plan::Row> rows = plan::rows_of(plan, setup.buckets);
   const Form form = usual_form(rows);
   return "-- " + setup.where + "\n" + shared_rows(plan, setup.buckets) +
-         in_lines(
-             filled_in(lock_rows(setup.dialect, {options.layout.table, setup.buckets, setup.levels}, rows, false, form),
-                       rows),
-             form) +
+         in_lines(endpoint::filled_in(
+                      lock_rows(setup.dialect, {options.layout.table, setup.buckets, setup.levels}, rows, false, form),
+                      rows | std::views::transform(&plan::Row::bucket)),
+                  form) +
          ";\n" + "-- and to release it\nROLLBACK;\n";
 }
 

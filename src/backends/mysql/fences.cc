@@ -1,7 +1,6 @@
 #include "mysql/fences.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "mysql_client/error_codes.h"
@@ -11,12 +10,7 @@ namespace hierlock::mysql {
 namespace {
 
 using codes::no_such_table, codes::no_such_column, codes::lock_wait_timeout;
-
-std::uint64_t number(const std::optional<std::string>& text) {
-  std::uint64_t value = 0;
-  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
-  return value;
-}
+using endpoint::number;
 
 }  // namespace
 

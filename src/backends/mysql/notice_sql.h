@@ -1,47 +1,37 @@
-// NoticeSql: the table in which processes that lock in one database keep their notices (remote/notice.h). Text only.
+// NoticeSql: the table in which processes that lock in one database keep their notices (remote/notice_table.h).
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "mysql_client/connection.h"
-#include "remote/notice.h"
+#include "remote/notice_table.h"
 
 namespace hierlock::mysql {
 
-using remote::Node;
-using remote::Notice;
+class NoticeStatements final : public remote::NoticeSql {
+ public:
+  explicit NoticeStatements(const std::string& table) : table_("`" + table + "`") {}
 
-// Rows are named by Notice::id(). Each has a stamp, a random number that is new each time the row is written, so that
-// count and sum of the stamps tell whether anything has changed.
-std::string make_notices_table(std::string_view table);
-std::string publish(std::string_view table, std::span<const Notice> notices);
-std::string forget(std::string_view table, std::span<const std::uint64_t> ids);
-std::string still_alive(std::string_view table, std::span<const std::uint64_t> ids);
-std::string find_old(std::string_view table);  // rows of processes that have been silent for a minute
+  std::string make_table() const;
+  std::string publish(std::span<const remote::Notice> notices) const override;
+  std::string remove(std::span<const std::uint64_t> ids) const override;
+  std::string keep_alive(std::span<const std::uint64_t> ids) const override;
+  std::string find_old() const override;
+  std::string read_signature() const override;
+  std::string read_signatures() const override;
+  std::string read_all() const override;
+  std::string read_of(std::span<const std::uint64_t> lockers) const override;
 
-// Rows of processes that were alive within the last 10 s.
-struct Signature {
-  std::uint64_t rows = 0, stamps = 0;  // how many, and all stamps together, by exclusive or
-  friend bool operator==(const Signature&, const Signature&) = default;
+ private:
+  const std::string table_;
 };
-std::string read_signature(std::string_view table);   // of all rows
-std::string read_signatures(std::string_view table);  // by Locker
-std::string read_all(std::string_view table);
-std::string read_of(std::string_view table, std::span<const std::uint64_t> lockers);
 
-Signature signature_in(const Reply& reply);                            // to read_signature()
-std::map<std::uint64_t, Signature> signatures_in(const Reply& reply);  // to read_signatures()
-// To read_all() and read_of(). Rows that cannot be read are left out of the notices, but not of the signatures.
-std::vector<Notice> read_notices(const Reply& reply);
-struct OfLocker {
-  Signature signature;
-  std::vector<Notice> notices;
+class NoticeChannel final : public remote::SqlChannel {
+ public:
+  remote::SqlAnswer change(remote::Session& session, const std::string& sql, timed::Deadline& limit) override;
+  remote::SqlAnswer query(remote::Session& session, const std::string& sql, timed::Deadline& limit) override;
+  void end_reading(remote::Session& session, timed::Deadline& limit) override;
 };
-std::map<std::uint64_t, OfLocker> read_by_locker(const Reply& reply);
 
 }  // namespace hierlock::mysql

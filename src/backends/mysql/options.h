@@ -12,6 +12,8 @@
 
 namespace hierlock::mysql {
 
+inline constexpr std::uint32_t most_buckets = 2'147'483'647;  // H3: the column is a signed INT
+
 // How the hierarchy lies in the database. What the URL leaves open is read from the database.
 struct Layout {
   std::string table = "hier_lock_buckets";

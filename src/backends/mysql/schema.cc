@@ -1,7 +1,6 @@
 #include "mysql/schema.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <string>
 #include <thread>
@@ -16,12 +15,7 @@ namespace hierlock::mysql {
 namespace {
 
 using codes::no_such_table, codes::no_such_column, codes::duplicate_column;
-
-std::uint64_t number(const std::optional<std::string>& text) {
-  std::uint64_t value = 0;
-  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
-  return value;
-}
+using endpoint::number;
 
 bool is_on(const std::string& value) { return value == "ON" || value == "1" || value == "YES"; }
 
@@ -67,7 +61,7 @@ void outlast_first_second(Connection& connection, std::uint64_t minted, std::uin
 // Whoever comes first records the numbers; the table of rows is made from what is recorded.
 void make_settings(Connection& connection, const Layout& layout, const BucketTable& wanted, WaitLimit& limit) {
   connection.ask(make_settings_table(layout.settings_table()), limit);
-  connection.ask(make_notices_table(layout.notices_table()), limit);
+  connection.ask(NoticeStatements(layout.notices_table()).make_table(), limit);
   connection.ask("INSERT IGNORE INTO `" + layout.settings_table() +
                      "` (id, format, buckets, levels, fence_floor, mint_server, mint_offset) VALUES (1, " +
                      std::to_string(layout_format) + ", " + std::to_string(wanted.buckets) + ", " +

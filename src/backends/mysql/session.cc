@@ -1,11 +1,9 @@
 #include "mysql/session.h"
 
-#include <poll.h>
-
 #include <algorithm>
+#include <functional>
 #include <vector>
 
-#include "mysql/lock_rows.h"
 #include "mysql_client/error_codes.h"
 
 namespace hierlock::mysql {
@@ -13,22 +11,15 @@ namespace hierlock::mysql {
 namespace {
 
 using codes::lock_wait_timeout, codes::deadlock, codes::query_interrupted, codes::lock_no_wait;
-constexpr std::chrono::milliseconds longest_poll{50};
+constexpr std::chrono::milliseconds longest_look{50};
 constexpr std::string_view heartbeat_question = "SELECT CONNECTION_ID(), @@global.read_only";
 
-remote::LockReply::Kind kind_of(const LockReply& reply, bool no_wait) {
+remote::LockReply::Kind kind_of(unsigned code, bool no_wait) {
   using Kind = remote::LockReply::Kind;
-  if (reply.well()) return reply.all ? Kind::granted : Kind::missing;
-  switch (reply.code) {
-    case lock_no_wait:
-      return Kind::busy;
-    case lock_wait_timeout:
-      return no_wait ? Kind::busy : Kind::wait_is_long;  // MariaDB says this for NOWAIT, too
-    case deadlock:
-      return Kind::deadlock;
-    default:
-      return Kind::failed;
-  }
+  if (code == deadlock) return Kind::deadlock;
+  // MariaDB says lock_wait_timeout for NOWAIT, too.
+  if (code == lock_no_wait || (code == lock_wait_timeout && no_wait)) return Kind::busy;
+  return code == lock_wait_timeout ? Kind::wait_is_long : Kind::failed;
 }
 
 }  // namespace
@@ -48,17 +39,41 @@ remote::LockReply RowSession::lock(std::span<const remote::Cell> cells, bool no_
   rows.reserve(cells.size());
   for (const remote::Cell& cell : cells) rows.push_back({cell.level, static_cast<std::uint32_t>(cell.key), cell.mode});
   const Form usual = usual_form(rows);
-  LockReply said = lock_all(*connection_, table_, rows, no_wait, usual, limit);
+  remote::LockReply reply = lock(rows, no_wait, usual, limit);
   // Which row is missing? It may be there by now.
-  if (said.well() && !said.all && usual != Form::one_by_one) {
-    said = lock_all(*connection_, table_, rows, no_wait, Form::one_by_one, limit);
-  }
-  return {.kind = kind_of(said, no_wait),
-          .code = said.code,
-          .message = std::move(said.message),
-          .there = std::move(said.there),
-          .minted = said.minted,
-          .session = said.session};
+  const bool which = reply.kind == remote::LockReply::Kind::missing && usual != Form::one_by_one;
+  return which ? lock(rows, no_wait, Form::one_by_one, limit) : reply;
+}
+
+// One round trip. The first lock of each shape on a connection takes one more, to prepare the statement. So does a
+// shape that 64 others have pushed out since.
+remote::LockReply RowSession::lock(std::span<const plan::Row> rows, bool no_wait, Form form, WaitLimit& limit) {
+  remote::LockReply reply;
+  if (form == Form::one_by_one) reply.there.resize(rows.size());
+  std::size_t answers = 0;
+  const auto sql = [&] {
+    return lock_rows(connection_->mariadb() ? Dialect::mariadb : Dialect::mysql, table_, rows, no_wait, form);
+  };
+  const auto read = [&](std::span<const std::uint64_t> answer) {
+    ++answers;
+    const std::uint64_t number = answer[0], session = answer[1];
+    const std::size_t place = session != 0 ? rows.size() - 1 : number;
+    if (session != 0) {
+      reply.minted = number;
+      reply.session = session;
+    }
+    if (place < reply.there.size()) reply.there[place] = true;
+  };
+  Statement& statement = connection_->statement(lock_rows_name(rows, no_wait, form), rows.size(), 2);
+  for (std::size_t i = 0; i < rows.size(); ++i) statement.parameters()[i] = rows[i].bucket;
+  Reply said = connection_->execute(statement, std::ref(sql), std::ref(read), limit);
+  const bool all = answers == (form == Form::together ? 1 : rows.size());
+  reply.kind = !said.well() ? kind_of(said.code, no_wait)
+               : all        ? remote::LockReply::Kind::granted
+                            : remote::LockReply::Kind::missing;
+  reply.code = said.code;
+  reply.message = std::move(said.message);
+  return reply;
 }
 
 void RowSession::unlock_all(WaitLimit& limit) noexcept {
@@ -88,9 +103,7 @@ RowSession::Beat RowSession::wait_for_heartbeat(WaitLimit& limit) {
   while (!connection_->go_on()) {
     const std::optional<Clock::duration> time = limit.next();
     if (!time) return Beat::none_yet;
-    pollfd answer{socket(), POLLIN, 0};
-    const auto pause = std::chrono::ceil<std::chrono::milliseconds>(std::min<Clock::duration>(*time, longest_poll));
-    poll(&answer, 1, static_cast<int>(pause.count()));
+    endpoint::watch(socket(), endpoint::readable, -1, std::min<Clock::duration>(*time, longest_look));
   }
   return judge(connection_->reply());
 }

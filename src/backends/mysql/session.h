@@ -49,6 +49,7 @@ class RowSession final : public remote::Session {
   Mint& mint() const noexcept { return *mint_; }
 
  private:
+  remote::LockReply lock(std::span<const plan::Row> rows, bool no_wait, Form form, WaitLimit& limit);
   Beat judge(const Reply& reply);
 
   const std::unique_ptr<Connection> connection_;

@@ -9,18 +9,17 @@
 
 #include <hierlock/mysql.h>
 #include <hierlock/spi/store.h>
-#include <hierlock/target.h>
 
 #include "mysql/doctor.h"
 #include "mysql/explain.h"
 #include "mysql/fences.h"
-#include "mysql/looker.h"
-#include "mysql/notices.h"
+#include "mysql/notice_sql.h"
 #include "mysql/provision.h"
-#include "mysql/refuse.h"
 #include "mysql/schema.h"
 #include "mysql/session.h"
 #include "mysql/statements.h"
+#include "mysql/view_session.h"
+#include "mysql/views.h"
 #include "mysql_client/error_codes.h"
 #include "mysql_client/errors.h"
 #include "plan/buckets.h"
@@ -56,7 +55,7 @@ class RowStore final : public remote::SessionStore {
 
   void attach(remote::SessionServices& services) override {
     services_ = &services;
-    notices_.emplace(options_.layout, services.pool());
+    notices_.emplace(notice_sql_, notice_channel_, services.pool());
     try {
       services.pool().add(first_session());
     } catch (const Error&) {
@@ -71,7 +70,7 @@ class RowStore final : public remote::SessionStore {
     return {.wakes_waiters = true, .extends = true, .across_processes = true, .across_machines = true, .leases = true};
   }
   void check(const spi::Plan& plan) const override {
-    refuse_what_rows_cannot_say(plan, table_.levels);
+    plan::check_rows(plan, table_.levels, "mysql");
     if (plan.steps().size() > most_rows) cells(plan);
   }
   Cell cell_of(Space, std::uint8_t level, std::string_view key, Mode mode) const override {
@@ -83,7 +82,7 @@ class RowStore final : public remote::SessionStore {
   remote::NoticeStore& notices() override { return *notices_; }
   std::optional<View> waits(Deadline& limit) override;
   remote::Look look(Clock::time_point by) override { return looker_.look(by); }
-  remote::RowNames row_names() const override;
+  remote::RowNames row_names() const override { return remote::names_of_rows(table_.buckets); }
   void describe(Snapshot& snapshot) const override {
     snapshot.store = options_.url;
     snapshot.table = options_.layout.table;
@@ -126,9 +125,12 @@ class RowStore final : public remote::SessionStore {
   const OpeningLimits opening_;
   BucketTable table_;
   Fences fences_{options_.layout};
-  Looker looker_{options_};
+  remote::Looker looker_{[this](Deadline& limit) { return connect_to_look(options_, limit); },
+                         options_.views ? remote::Looker::Views::on : remote::Looker::Views::off};
   remote::SessionServices* services_ = nullptr;
-  std::optional<Notices> notices_;
+  const NoticeStatements notice_sql_{options_.layout.notices_table()};
+  NoticeChannel notice_channel_;
+  std::optional<remote::NoticeTable> notices_;
   Clock::time_point looked_at_server_ = Clock::now();  // the housekeeping thread's own
 };
 
@@ -195,22 +197,6 @@ std::optional<View> RowStore::waits(Deadline& limit) {
       },
       limit);
   return asked ? std::optional(std::move(view)) : std::nullopt;
-}
-
-remote::RowNames RowStore::row_names() const {
-  return {.of_target = [buckets = table_.buckets](const std::string& text) -> std::optional<Snapshot::Row> {
-            try {
-              const Target target = Target::parse(text);
-              if (target.space() != Space::path) return std::nullopt;
-              const std::size_t level = target.depth() - 1;
-              return Snapshot::Row{static_cast<unsigned>(level), plan::bucket_of(target.key(level), buckets)};
-            } catch (const Error&) {
-              return std::nullopt;
-            }
-          },
-          .of_cell = [](const Cell& cell) -> std::optional<Snapshot::Row> {
-            return Snapshot::Row{cell.level, static_cast<std::uint32_t>(cell.key)};
-          }};
 }
 
 // Heartbeats ask idle sessions and those of long locks whether the server is still the primary. A session that is used

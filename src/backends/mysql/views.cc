@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <ranges>
 #include <set>
 #include <thread>
 
@@ -10,6 +11,7 @@ namespace hierlock::mysql {
 
 namespace {
 
+using endpoint::number, endpoint::text;
 using std::chrono::milliseconds;
 
 constexpr std::size_t most_locks = 20'000, most_waits = 100'000, most_transactions = 5'000;
@@ -17,15 +19,6 @@ constexpr milliseconds server_time{1500};
 // trx0i_s.cc of MariaDB: the copy is made anew when the last reader has been gone for so long.
 constexpr milliseconds copy_kept{100}, copy_kept_at_most{110};
 constexpr int tries_for_a_new_copy = 3;
-
-template <class T>
-T number(const std::optional<std::string>& text) {
-  T value = 0;
-  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
-  return value;
-}
-
-std::string text(const std::optional<std::string>& cell) { return cell.value_or(""); }
 
 // `127.0.0.1:36754`, as MariaDB has it, without the port.
 std::string without_port(const std::string& host) { return host.substr(0, host.rfind(':')); }
@@ -91,16 +84,12 @@ View look_at_mysql(Connection& connection, const Options& options, WaitLimit& li
     view.all_holders = false;
     view.note = too_many(most_locks);
   }
-  std::string sessions;
-  for (const auto& [session, facts] : view.sessions) {
-    sessions += (sessions.empty() ? "" : ", ") + std::to_string(session);
-  }
-  if (sessions.empty()) return view;
+  if (view.sessions.empty()) return view;
   const Reply attributes = connection.query(
       hint() +
           "PROCESSLIST_ID, ATTR_NAME, ATTR_VALUE FROM performance_schema.session_connect_attrs WHERE ATTR_NAME IN "
           "('_pid', 'program_name', '" +
-          host_attribute + "') AND PROCESSLIST_ID IN (" + sessions + ")",
+          host_attribute + "') AND PROCESSLIST_ID IN (" + endpoint::listed(view.sessions | std::views::keys) + ")",
       limit);
   if (attributes.well()) read_attributes(attributes, view);
   return view;
@@ -180,8 +169,7 @@ std::string account_of(Connection& connection, const Options& options, WaitLimit
 std::set<std::uint64_t> ended_sessions(Connection& connection, const std::set<std::uint64_t>& sessions,
                                        WaitLimit& limit) {
   if (sessions.empty()) return {};
-  std::string list;
-  for (const std::uint64_t session : sessions) list += (list.empty() ? "" : ", ") + std::to_string(session);
+  const std::string list = endpoint::listed(sessions);
   const Reply reply = connection.query(
       connection.mariadb()
           ? limited() + "ID FROM information_schema.PROCESSLIST WHERE ID IN (" + list + ")"
@@ -189,7 +177,7 @@ std::set<std::uint64_t> ended_sessions(Connection& connection, const std::set<st
       limit);
   if (!reply.well()) return {};
   std::set<std::uint64_t> ended = sessions;
-  for (const auto& row : reply.rows) ended.erase(number<std::uint64_t>(row.at(0)));
+  for (const auto& row : reply.rows) ended.erase(number(row.at(0)));
   return ended;
 }
 
@@ -229,7 +217,7 @@ View read_mysql(const Reply& locks, const Reply& waits) {
   std::map<std::string, std::uint64_t> sessions;
   for (const auto& row : locks.rows) {
     if (row.size() != 10) continue;
-    const std::uint64_t session = number<std::uint64_t>(row[2]);
+    const std::uint64_t session = number(row[2]);
     if (row[3] == "TABLE") sessions[text(row[1])] = session;
     view.sessions[session] = {
         text(row[7]), text(row[8]), "", "", 0, std::chrono::seconds(number<std::int64_t>(row[9]))};
@@ -246,7 +234,7 @@ View read_mysql(const Reply& locks, const Reply& waits) {
     Locked lock;
     lock.transaction = text(row[1]);
     const auto known = sessions.find(lock.transaction);
-    lock.session = known != sessions.end() ? known->second : number<std::uint64_t>(row[2]);
+    lock.session = known != sessions.end() ? known->second : number(row[2]);
     lock.mode = mode.starts_with('X') ? Mode::X : Mode::S;
     lock.waits = waits_for_it;
     if (!gap) lock.cell = read_row(text(row[6]), lock.mode);
@@ -269,7 +257,7 @@ View read_mysql(const Reply& locks, const Reply& waits) {
 void read_attributes(const Reply& attributes, View& view) {
   for (const auto& row : attributes.rows) {
     if (row.size() != 3) continue;
-    const auto found = view.sessions.find(number<std::uint64_t>(row[0]));
+    const auto found = view.sessions.find(number(row[0]));
     if (found == view.sessions.end()) continue;
     if (row[1] == "_pid") found->second.process = number<std::int64_t>(row[2]);
     if (row[1] == "program_name") found->second.program = text(row[2]);
@@ -294,13 +282,13 @@ View read_mariadb(const Reply& transactions, const Reply& locks, const Reply& wa
   std::map<std::uint64_t, SessionFacts> facts;
   for (const auto& row : transactions.rows) {
     if (row.size() != 9) continue;
-    const std::uint64_t session = number<std::uint64_t>(row[2]);
+    const std::uint64_t session = number(row[2]);
     if (text(row[1]) != nameless) {
       sessions[text(row[1])] = session;
-    } else if (number<std::uint64_t>(row[4]) > 0) {
+    } else if (number(row[4]) > 0) {
       nameless_with_locks.push_back(session);
     }
-    if (number<std::uint64_t>(row[4]) > 0) view.with_locks->insert(session);
+    if (number(row[4]) > 0) view.with_locks->insert(session);
     if (row[3]) waiting.emplace(*row[3], session);
     facts[session] = {text(row[5]), without_port(text(row[6])), "", "", 0, milliseconds(number<std::int64_t>(row[7]))};
   }

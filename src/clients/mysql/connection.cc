@@ -1,65 +1,25 @@
 #include "mysql_client/connection.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <mysql.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <condition_variable>
 #include <mutex>
-#include <system_error>
-#include <thread>
-#include <type_traits>
+#include <optional>
 #include <utility>
 
 #include "endpoint/resolve.h"
+#include "endpoint/warden.h"
 #include "mysql_client/error_codes.h"
 #include "mysql_client/login.h"
 
 namespace hierlock::mysql {
 
+static_assert(endpoint::readable == MYSQL_WAIT_READ && endpoint::writable == MYSQL_WAIT_WRITE &&
+              endpoint::urgent == MYSQL_WAIT_EXCEPT);
+
 namespace {
-
-timespec to_timespec(Clock::duration time) {
-  const auto ns = std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
-  return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-}
-
-// Watches the socket for at most so long. Returns which of the events in `waits` are there.
-int look(int socket, int waits, int wake, Clock::duration time) {
-  pollfd fds[2] = {{socket, 0, 0}, {wake, POLLIN, 0}};
-  if ((waits & MYSQL_WAIT_READ) != 0) fds[0].events |= POLLIN;
-  if ((waits & MYSQL_WAIT_WRITE) != 0) fds[0].events |= POLLOUT;
-  if ((waits & MYSQL_WAIT_EXCEPT) != 0) fds[0].events |= POLLPRI;
-  const timespec limit = to_timespec(time);
-  if (ppoll(fds, wake >= 0 ? 2 : 1, &limit, nullptr) <= 0) return 0;
-  int ready = 0;
-  const short events = fds[0].revents;
-  if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) ready |= MYSQL_WAIT_READ;
-  if ((events & (POLLOUT | POLLHUP | POLLERR)) != 0) ready |= MYSQL_WAIT_WRITE;
-  if ((events & POLLPRI) != 0) ready |= MYSQL_WAIT_EXCEPT;
-  return ready & waits;
-}
-
-// The same for an answer that is expected at once, if nothing else has to be noticed. recv() sleeps with a coarse timer
-// instead of an exact one. That saves 1 us of the 20 that a round trip takes on one machine. The kernel rounds the time
-// up to its clock tick, twice, and there are at least 100 ticks a second. A non-blocking socket (with TLS) says at once
-// that nothing is there.
-constexpr timeval brief_look{0, 4'000};
-constexpr std::chrono::milliseconds longest_brief_look{25};
-
-int look_briefly(int socket) {
-  char byte = 0;
-  const ssize_t got = recv(socket, &byte, 1, MSG_PEEK);
-  return got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : MYSQL_WAIT_READ;
-}
 
 void start_client_library() {
   static std::once_flag once;
@@ -68,79 +28,12 @@ void start_client_library() {
   });
 }
 
-// libmariadb does the TLS handshake in a call that blocks, for ever if the server says nothing. So during such calls a
-// thread keeps the WaitLimit. It ends a call by shutting the socket down.
-class Warden {
- public:
-  explicit Warden(WaitLimit& limit) : limit_(limit) {
-    try {
-      thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error& error) {
-      throw Error(ErrorKind::exhausted, std::string("no thread can be made for a TLS handshake: ") + error.what());
-    }
-  }
-  ~Warden() {
-    {
-      const std::lock_guard guard(mutex_);
-      over_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-  Warden(const Warden&) = delete;
-  Warden& operator=(const Warden&) = delete;
-
-  template <class Call>
-  int during(int socket, Call call) {
-    // Its own: the call may close the socket, and the number is somebody else's then.
-    const int own = fcntl(socket, F_DUPFD_CLOEXEC, 0);
-    set(own >= 0 ? own : socket);
-    const int result = call();
-    set(-1);
-    if (own >= 0) close(own);
-    return result;
-  }
-  bool gave_up() {
-    const std::lock_guard guard(mutex_);
-    return gave_up_;
-  }
-
- private:
-  void set(int socket) {
-    {
-      const std::lock_guard guard(mutex_);
-      socket_ = socket;
-    }
-    changed_.notify_one();
-  }
-  void run() {
-    std::unique_lock guard(mutex_);
-    for (;;) {
-      changed_.wait(guard, [this] { return over_ || (socket_ >= 0 && !gave_up_); });
-      if (over_) return;
-      if (const std::optional<Clock::duration> time = limit_.next()) {  // nobody else asks it during the call
-        changed_.wait_for(guard, *time, [this] { return over_ || socket_ < 0; });
-      } else {
-        gave_up_ = true;
-        shutdown(socket_, SHUT_RDWR);
-      }
-    }
-  }
-
-  WaitLimit& limit_;
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  int socket_ = -1;
-  bool over_ = false, gave_up_ = false;
-  std::thread thread_;
-};
-
-}  // namespace
-
 std::string host_name() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
+
+}  // namespace
 
 // --- connecting ------------------------------------------------------------------------------------------
 
@@ -149,14 +42,22 @@ Connection::Connection(const Address& address, WaitLimit& limit, const ConnectOp
   start_client_library();
   mysql_ = mysql_init(nullptr);
   if (mysql_ == nullptr) throw Error(ErrorKind::exhausted, "no memory for a connection");
-  const auto refuse = [&](const Error& error) {
-    // With TLS it would wait for the server's good-bye.
-    if (const int socket = static_cast<int>(mysql_get_socket(mysql_)); broken_ && socket >= 0) {
-      shutdown(socket, SHUT_RDWR);
-    }
-    mysql_close(mysql_);
-    throw error;  // NOLINT: made for this
-  };
+  try {
+    set_options(address, options);
+    log_in(address, limit, options);
+  } catch (...) {
+    close();
+    throw;
+  }
+  socket_ = static_cast<int>(mysql_get_socket(mysql_));
+  endpoint::look_after(socket_);
+  brief_.prepare(socket_);
+  id_ = mysql_thread_id(mysql_);
+  version_ = mysql_get_server_info(mysql_);
+  mariadb_ = mariadb_connection(mysql_) != 0;
+}
+
+void Connection::set_options(const Address& address, const ConnectOptions& options) {
   mysql_options(mysql_, MYSQL_OPT_NONBLOCK, nullptr);
   const unsigned protocol = address.socket.empty() ? MYSQL_PROTOCOL_TCP : MYSQL_PROTOCOL_SOCKET;
   mysql_options(mysql_, MYSQL_OPT_PROTOCOL, &protocol);
@@ -167,24 +68,21 @@ Connection::Connection(const Address& address, WaitLimit& limit, const ConnectOp
   mysql_options4(mysql_, MYSQL_OPT_CONNECT_ATTR_ADD, host_attribute, host_name().c_str());
   const unsigned no_files = 0;  // never upload local files (LOAD DATA LOCAL)
   mysql_options(mysql_, MYSQL_OPT_LOCAL_INFILE, &no_files);
+  if (address.tls == Tls::off) return;
   const my_bool on = 1, verify = address.tls == Tls::verify ? 1 : 0;
-  if (address.tls != Tls::off) {
-    mysql_options(mysql_, MYSQL_OPT_SSL_ENFORCE, &on);
-    mysql_options(mysql_, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verify);
-    if (!address.ca.empty()) mysql_options(mysql_, MYSQL_OPT_SSL_CA, address.ca.c_str());
-  }
+  mysql_options(mysql_, MYSQL_OPT_SSL_ENFORCE, &on);
+  mysql_options(mysql_, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verify);
+  if (!address.ca.empty()) mysql_options(mysql_, MYSQL_OPT_SSL_CA, address.ca.c_str());
+}
 
-  MYSQL* connected = nullptr;
-  std::optional<Login> login;
-  std::optional<Warden> warden;
-  try {
-    login.emplace(mysql_, address.password, address.tls != Tls::off);
-    if (address.tls != Tls::off) warden.emplace(limit);
-  } catch (const Error& error) {
-    refuse(error);
-  }
+void Connection::log_in(const Address& address, WaitLimit& limit, const ConnectOptions& options) {
+  const bool encrypted = address.tls != Tls::off;
+  Login login(mysql_, address.password, encrypted);
+  std::optional<endpoint::Warden> warden;
+  if (encrypted) warden.emplace(limit);  // libmariadb does the TLS handshake in a call that blocks
   const unsigned long flags =
       (options.many_statements ? CLIENT_MULTI_STATEMENTS : 0UL) | (options.count_found_rows ? CLIENT_FOUND_ROWS : 0UL);
+  MYSQL* connected = nullptr;
   const auto go_on = [&](int ready) { return mysql_real_connect_cont(&connected, mysql_, ready); };
   bool answered = drive(
       [&] {
@@ -203,77 +101,52 @@ Connection::Connection(const Address& address, WaitLimit& limit, const ConnectOp
     answered = false;
     broken_ = true;
   }
-  warden.reset();
   const std::string doing = "connect to " + address.place();
-  if (!answered) refuse(Error(ErrorKind::unavailable, "cannot " + doing + ": it does not answer" + check_place));
+  if (!answered) throw Error(ErrorKind::unavailable, "cannot " + doing + ": it does not answer" + check_place);
   const bool forbidden = connected == nullptr && mysql_errno(mysql_) == codes::plugin_not_allowed;
-  const bool plaintext = login->plaintext() || (forbidden && (mysql_->server_capabilities & CLIENT_SSL) == 0) ||
+  const bool plaintext = login.plaintext() || (forbidden && (mysql_->server_capabilities & CLIENT_SSL) == 0) ||
                          (connected != nullptr && mysql_get_ssl_cipher(mysql_) == nullptr);
-  if (address.tls != Tls::off && plaintext) {
-    refuse(Error(ErrorKind::denied, "cannot " + doing +
-                                        ": the server offers no TLS. Set it up there, or write tls=off if the way to "
-                                        "it is safe"));
+  if (encrypted && plaintext) {
+    throw Error(ErrorKind::denied, "cannot " + doing +
+                                       ": the server offers no TLS. Set it up there, or write tls=off if the way to "
+                                       "it is safe");
   }
   if (forbidden) {
     // The client library's own message shows other bytes in place of the name.
-    refuse(Error(ErrorKind::denied,
-                 "cannot " + doing + ": the server asks this account to log in by " + login->refused() +
-                     ", which would show its password or ask for one. Let it log in by caching_sha2_password, "
-                     "mysql_native_password or ed25519",
-                 codes::plugin_not_allowed));
+    throw Error(ErrorKind::denied,
+                "cannot " + doing + ": the server asks this account to log in by " + login.refused() +
+                    ", which would show its password or ask for one. Let it log in by caching_sha2_password, "
+                    "mysql_native_password or ed25519",
+                codes::plugin_not_allowed);
   }
-  if (connected == nullptr) refuse(error_of(mysql_errno(mysql_), mysql_error(mysql_), doing));
-  socket_ = static_cast<int>(mysql_get_socket(mysql_));
-  fcntl(socket_, F_SETFD, FD_CLOEXEC);
-  // Data that is not acknowledged for so long ends the connection. A session that waits for a lock sends nothing, so
-  // the kernel asks whether the server's machine is still there. All of it fails on a unix socket, harmlessly.
-  const int silence_ms = 10'000, ask = 1, ask_after_s = 5, ask_again_s = 2;
-  setsockopt(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
-  setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &ask, sizeof ask);
-  setsockopt(socket_, IPPROTO_TCP, TCP_KEEPIDLE, &ask_after_s, sizeof ask_after_s);
-  setsockopt(socket_, IPPROTO_TCP, TCP_KEEPINTVL, &ask_again_s, sizeof ask_again_s);
-  looks_briefly_ = setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &brief_look, sizeof brief_look) == 0;
-  id_ = mysql_thread_id(mysql_);
-  version_ = mysql_get_server_info(mysql_);
-  mariadb_ = mariadb_connection(mysql_) != 0;
+  if (connected == nullptr) throw error_of(mysql_errno(mysql_), mysql_error(mysql_), doing);
 }
 
 Connection::~Connection() {
-  if (socket_ >= 0 && (broken_ || slow_ != Slow::none)) shutdown(socket_, SHUT_RDWR);  // nothing of it can block then
-  if (slow_result_ != nullptr) mysql_free_result(static_cast<MYSQL_RES*>(slow_result_));
-  mysql_close(mysql_);
+  if (step_ != Step::none) broken_ = true;
+  if (result_ != nullptr) mysql_free_result(result_);
+  close();
   // After mysql_close(), which detaches the statements from the connection. The server forgets them with the session;
   // closing them before would send a message each.
   statements_.clear();
   roll_back_.handle_.reset();
 }
 
-bool Connection::hung_up() const noexcept {
-  pollfd fd{socket_, POLLIN | POLLRDHUP, 0};
-  return poll(&fd, 1, 0) != 0;
+// Of a broken connection mysql_close() would wait: with TLS for the server's good-bye.
+void Connection::close() noexcept {
+  if (const int socket = static_cast<int>(mysql_get_socket(mysql_)); broken_ && socket >= 0) {
+    shutdown(socket, SHUT_RDWR);
+  }
+  mysql_close(mysql_);
 }
 
 void Statement::Close::operator()(st_mysql_stmt* handle) const { mysql_stmt_close(handle); }
 
 // --- talking ---------------------------------------------------------------------------------------------
 
-namespace {
-
-// OpenSSL notes errors by thread, not by connection. libmariadb takes a noted error for one of the connection that it
-// reads from. So an error of one connection would end the next one that has nothing to read yet.
-void forget_tls_errors() {
-  static const auto forget = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "ERR_clear_error"));
-  if (forget != nullptr) forget();
-}
-
-}  // namespace
-
-template <class Start, class Continue>
-bool Connection::drive(Start start, Continue go_on, WaitLimit& limit) {
-  forget_tls_errors();
-  int waits = start();
-  bool first = true;
-  while (waits != 0) {
+// Waits until the server is ready, and returns for what. 0: the limit gave up, and the connection is broken.
+int Connection::wait(int events, bool briefly, WaitLimit& limit) {
+  for (;; briefly = false) {
     std::optional<Clock::duration> time;
     try {
       time = limit.next();
@@ -283,123 +156,116 @@ bool Connection::drive(Start start, Continue go_on, WaitLimit& limit) {
     }
     if (!time) {
       broken_ = true;
-      return false;
+      return 0;
     }
-    const bool brief = std::exchange(first, false) && *time >= longest_brief_look && limit.wake() < 0 &&
-                       waits == MYSQL_WAIT_READ && looks_briefly_;
-    const int ready =
-        brief ? look_briefly(socket_) : look(static_cast<int>(mysql_get_socket(mysql_)), waits, limit.wake(), *time);
-    if (ready == 0) continue;
-    forget_tls_errors();  // next() may have used another connection
+    const bool brief = briefly && *time >= endpoint::BriefLook::longest && limit.wake() < 0 &&
+                       events == endpoint::readable && brief_.possible();
+    const int ready = !brief ? endpoint::watch(static_cast<int>(mysql_get_socket(mysql_)), events, limit.wake(), *time)
+                      : endpoint::BriefLook::readable(socket_) ? endpoint::readable
+                                                               : 0;
+    endpoint::forget_tls_errors();  // next() may have used another connection
+    if (ready != 0) return ready;
+  }
+}
+
+// Starts an operation of the client library and carries it on to its end. False: the limit gave up.
+template <class Start, class Continue>
+bool Connection::drive(Start start, Continue go_on, WaitLimit& limit) {
+  endpoint::forget_tls_errors();
+  bool first = true;
+  for (int waits = start(); waits != 0;) {
+    const int ready = wait(waits, std::exchange(first, false), limit);
+    if (ready == 0) return false;
     waits = go_on(ready);
   }
   return true;
 }
-
-Reply Connection::failure() const { return {mysql_errno(mysql_), mysql_error(mysql_), {}}; }
 
 namespace {
 const Reply& silent =
     *new Reply{codes::server_lost, "the server does not answer", {}};  // also for threads that outlive main
 }
 
-void Connection::read_rows(Reply& reply) {
-  MYSQL_RES* const result = static_cast<MYSQL_RES*>(slow_result_);
-  if (result == nullptr) return;
-  reply.has_rows = true;
-  const unsigned columns = mysql_num_fields(result);
-  while (const MYSQL_ROW row = mysql_fetch_row(result)) {
-    const unsigned long* const sizes = mysql_fetch_lengths(result);
-    auto& copy = reply.rows.emplace_back();
+// After a step of the client library: goes on to the next one as long as nothing has to be waited for. True: the
+// answer is complete.
+bool Connection::advance(int waits) {
+  waits_ = waits;
+  if (waits_ == 0 && step_ != Step::result && failed_ == 0) {
+    step_ = Step::result;
+    waits_ = mysql_store_result_start(&result_, mysql_);
+  }
+  if (waits_ != 0) return false;
+  step_ = Step::none;
+  reply_ = {};
+  if (mysql_errno(mysql_) != 0) {
+    reply_ = {mysql_errno(mysql_), mysql_error(mysql_), {}};
+    if (is_disconnect(reply_.code)) broken_ = true;
+  } else if (result_ == nullptr) {
+    reply_.changed = mysql_affected_rows(mysql_);
+  } else {
+    read_rows();
+  }
+  return true;
+}
+
+void Connection::read_rows() {
+  reply_.has_rows = true;
+  const unsigned columns = mysql_num_fields(result_);
+  while (const MYSQL_ROW row = mysql_fetch_row(result_)) {
+    const unsigned long* const sizes = mysql_fetch_lengths(result_);
+    auto& copy = reply_.rows.emplace_back();
     for (unsigned i = 0; i < columns; ++i) {
       copy.push_back(row[i] == nullptr ? std::nullopt : std::optional<std::string>(std::in_place, row[i], sizes[i]));
     }
   }
-  mysql_free_result(result);
-  slow_result_ = nullptr;
+  mysql_free_result(std::exchange(result_, nullptr));
 }
 
-// After a step of the client library: goes on to the next as long as nothing has to be waited for.
-bool Connection::slow_step(int waits) {
-  slow_waits_ = waits;
-  if (waits != 0) return false;
-  if (slow_ == Slow::query && slow_failed_ == 0) {
-    slow_ = Slow::result;
-    MYSQL_RES* result = nullptr;
-    slow_waits_ = mysql_store_result_start(&result, mysql_);
-    slow_result_ = result;
-    if (slow_waits_ != 0) return false;
+bool Connection::go_on(int ready) {
+  switch (step_) {
+    case Step::none:
+      return true;
+    case Step::query:
+      return advance(mysql_real_query_cont(&failed_, mysql_, ready));
+    case Step::next:
+      return advance(mysql_next_result_cont(&failed_, mysql_, ready));
+    case Step::result:
+      return advance(mysql_store_result_cont(&result_, mysql_, ready));
   }
-  slow_ = Slow::none;
-  slow_reply_ = mysql_errno(mysql_) != 0 ? failure() : Reply{};
-  if (slow_reply_.well()) read_rows(slow_reply_);
-  if (is_disconnect(slow_reply_.code)) broken_ = true;
   return true;
 }
 
 void Connection::begin(std::string_view sql) {
-  if (broken_) {
-    slow_reply_ = silent;
-    return;
-  }
-  forget_tls_errors();
-  slow_ = Slow::query;
-  slow_failed_ = 0;
-  slow_result_ = nullptr;
-  slow_step(mysql_real_query_start(&slow_failed_, mysql_, sql.data(), sql.size()));
+  step_ = broken_ ? Step::none : Step::query;
+  reply_ = silent;
+  if (broken_) return;
+  endpoint::forget_tls_errors();
+  failed_ = 0;
+  result_ = nullptr;
+  advance(mysql_real_query_start(&failed_, mysql_, sql.data(), sql.size()));
 }
 
 bool Connection::go_on() {
-  if (slow_ == Slow::none) return true;
-  const int ready = look(socket_, slow_waits_, -1, {});
+  if (step_ == Step::none) return true;
+  const int ready = endpoint::watch(socket_, waits_, -1, {});
   if (ready == 0) return false;
-  forget_tls_errors();
-  if (slow_ == Slow::query) return slow_step(mysql_real_query_cont(&slow_failed_, mysql_, ready));
-  MYSQL_RES* result = nullptr;
-  const int waits = mysql_store_result_cont(&result, mysql_, ready);
-  slow_result_ = result;
-  return slow_step(waits);
+  endpoint::forget_tls_errors();
+  return go_on(ready);
 }
 
 Reply Connection::end(WaitLimit& limit) {
-  while (!go_on()) {
-    const std::optional<Clock::duration> time = limit.next();
-    if (!time) {
-      broken_ = true;
-      return silent;
-    }
-    look(socket_, slow_waits_, limit.wake(), *time);
+  bool first = true;
+  while (step_ != Step::none) {
+    const int ready = wait(waits_, std::exchange(first, false), limit);
+    if (ready == 0) return silent;
+    go_on(ready);
   }
   return reply();
 }
 
 Reply Connection::query(std::string_view sql, WaitLimit& limit) {
-  if (broken_) return silent;
-  int failed = 0;
-  if (!drive([&] { return mysql_real_query_start(&failed, mysql_, sql.data(), sql.size()); },
-             [&](int ready) { return mysql_real_query_cont(&failed, mysql_, ready); }, limit)) {
-    return silent;
-  }
-  return rest_of_reply(limit);
-}
-
-// Of one that has begun, or failed.
-Reply Connection::rest_of_reply(WaitLimit& limit) {
-  MYSQL_RES* result = nullptr;
-  if (mysql_errno(mysql_) == 0 &&
-      !drive([&] { return mysql_store_result_start(&result, mysql_); },
-             [&](int ready) { return mysql_store_result_cont(&result, mysql_, ready); }, limit)) {
-    return silent;
-  }
-  if (mysql_errno(mysql_) != 0) {
-    if (is_disconnect(mysql_errno(mysql_))) broken_ = true;
-    return failure();
-  }
-  slow_result_ = result;
-  Reply reply;
-  if (result == nullptr) reply.changed = mysql_affected_rows(mysql_);
-  read_rows(reply);
-  return reply;
+  begin(sql);
+  return end(limit);
 }
 
 Reply Connection::ask(std::string_view sql, WaitLimit& limit) {
@@ -417,27 +283,15 @@ std::vector<Reply> Connection::query_all(std::span<const std::string> statements
 std::vector<Reply> Connection::query_each(std::string_view sql, WaitLimit& limit) {
   std::vector<Reply> replies{query(sql, limit)};
   while (replies.back().well() && mysql_more_results(mysql_) != 0) {
-    int failed = 0;
-    const bool answered = drive([&] { return mysql_next_result_start(&failed, mysql_); },
-                                [&](int ready) { return mysql_next_result_cont(&failed, mysql_, ready); }, limit);
-    replies.push_back(answered ? rest_of_reply(limit) : silent);
+    endpoint::forget_tls_errors();
+    step_ = Step::next;
+    advance(mysql_next_result_start(&failed_, mysql_));
+    replies.push_back(end(limit));
   }
   return replies;
 }
 
 // --- prepared statements ---------------------------------------------------------------------------------
-
-namespace {
-
-constexpr std::chrono::seconds prepare_again_after{10};
-
-std::uint64_t number_of(const std::optional<std::string>& text) {
-  std::uint64_t value = 0;
-  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
-  return value;
-}
-
-}  // namespace
 
 Statement& Connection::statement(std::string_view key, std::size_t parameters, std::size_t columns) {
   auto found = statements_.find(key);
@@ -502,6 +356,7 @@ Reply Connection::execute(Statement& statement, const Sql& sql, const Row& row, 
     if (Clock::now() < as_text_until_) return execute_as_text(statement, text, row, limit);
     Reply reply = prepare(statement, text, limit);
     if (reply.code == codes::too_many_statements) {
+      constexpr std::chrono::seconds prepare_again_after{10};
       as_text_until_ = Clock::now() + prepare_again_after;
       return execute_as_text(statement, text, row, limit);
     }
@@ -535,19 +390,10 @@ Reply Connection::execute(Statement& statement, const Sql& sql, const Row& row, 
 
 Reply Connection::execute_as_text(const Statement& statement, const std::string& sql, const Row& row,
                                   WaitLimit& limit) {
-  std::string text;
-  std::size_t parameter = 0;
-  for (const char c : sql) {
-    if (c == '?') {
-      text += std::to_string(statement.in_.at(parameter++));
-    } else {
-      text += c;
-    }
-  }
-  Reply reply = query(text, limit);
+  Reply reply = query(endpoint::filled_in(sql, statement.in_), limit);
   std::vector<std::uint64_t> numbers(statement.out_.size());
   for (const auto& values : std::exchange(reply.rows, {})) {
-    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_of(values.at(i));
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = endpoint::number(values.at(i));
     row(numbers);
   }
   return reply;

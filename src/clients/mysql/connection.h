@@ -16,12 +16,15 @@
 #include <string_view>
 #include <vector>
 
+#include "endpoint/socket.h"
+#include "endpoint/sql.h"
 #include "mysql_client/address.h"
 #include "mysql_client/errors.h"
 #include "timed/timed_mutex.h"
 #include "timed/wait_limit.h"
 
 struct st_mysql;
+struct st_mysql_res;
 struct st_mysql_stmt;
 
 namespace hierlock::mysql {
@@ -36,7 +39,7 @@ using timed::WaitLimit;
 struct Reply {
   unsigned code = 0;  // 0: no error
   std::string message;
-  std::vector<std::vector<std::optional<std::string>>> rows{};
+  std::vector<endpoint::Row> rows{};
   std::uint64_t changed = 0;  // rows, by a statement that returns none
   bool has_rows = false;      // it is a result, which may be empty
 
@@ -87,7 +90,7 @@ class Connection {
   bool broken() const noexcept { return broken_; }
   void give_up() noexcept { broken_ = true; }
   // The server has closed its end, or has sent something without being asked. Does not wait.
-  bool hung_up() const noexcept;
+  bool hung_up() const noexcept { return endpoint::has_input(socket_); }
 
   Reply query(std::string_view sql, WaitLimit& limit);
   // The same, but every error is thrown, as error_of() says.
@@ -115,39 +118,41 @@ class Connection {
   // A query that the caller's own loop carries on. Call begin(), then go_on() whenever the socket is ready.
   void begin(std::string_view sql);
   bool go_on();  // true: reply() has the answer
-  Reply reply() { return std::move(slow_reply_); }
+  Reply reply() { return std::move(reply_); }
   Reply end(WaitLimit& limit);  // waits for the answer
 
  private:
+  void set_options(const Address& address, const ConnectOptions& options);
+  void log_in(const Address& address, WaitLimit& limit, const ConnectOptions& options);
+  void close() noexcept;
+  int wait(int events, bool briefly, WaitLimit& limit);
   template <class Start, class Continue>
   bool drive(Start start, Continue go_on, WaitLimit& limit);
-  Reply failure() const;
-  Reply rest_of_reply(WaitLimit& limit);
+  bool advance(int waits);
+  bool go_on(int ready);
+  void read_rows();
   Reply prepare(Statement& statement, const std::string& sql, WaitLimit& limit);
   Reply execute_as_text(const Statement& statement, const std::string& sql, const Row& row, WaitLimit& limit);
   void forget(const Statement& statement);
-  void read_rows(Reply& reply);
-  bool slow_step(int waits);
 
   st_mysql* mysql_;
   int socket_ = -1;
   std::uint64_t id_ = 0;
-  bool mariadb_ = false, broken_ = false, looks_briefly_ = false;
+  bool mariadb_ = false, broken_ = false;
+  endpoint::BriefLook brief_;
   std::string version_, identity_;
   Statement roll_back_;
   std::map<std::string, Statement, std::less<>> statements_;  // by key
   std::uint64_t uses_ = 0;                                    // of all statements
   Clock::time_point as_text_until_{};                         // the server prepares no more
-  // begin/go_on
-  enum class Slow { none, query, result } slow_ = Slow::none;
-  int slow_waits_ = 0, slow_failed_ = 0;
-  void* slow_result_ = nullptr;
-  Reply slow_reply_;
+  // A query that is under way.
+  enum class Step : std::uint8_t { none, query, next, result } step_ = Step::none;
+  int waits_ = 0, failed_ = 0;
+  st_mysql_res* result_ = nullptr;
+  Reply reply_;
 };
 
-// The name of this machine, for people.
-std::string host_name();
-// The connection attribute that carries it.
+// The connection attribute that carries the name of this machine.
 inline constexpr const char* host_attribute = "hierlock_host";
 
 }  // namespace hierlock::mysql

@@ -1,20 +1,20 @@
 #include "postgres_client/connection.h"
 
 #include <libpq-fe.h>
-#include <poll.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <sstream>
 #include <utility>
 
 #include "endpoint/resolve.h"
+#include "endpoint/socket.h"
 #include "postgres_client/error_codes.h"
 
 namespace hierlock::postgres {
 
 namespace {
 
+using endpoint::readable, endpoint::writable;
 using Result = std::unique_ptr<PGresult, decltype(&PQclear)>;
 
 std::string trimmed(const char* message) {
@@ -101,7 +101,7 @@ Connection::Connection(const Address& address, const std::string& application, W
   if (PQstatus(raw) == CONNECTION_BAD) throw refusal(raw, address.place);
   for (PostgresPollingStatusType next = PGRES_POLLING_WRITING; next != PGRES_POLLING_OK; next = PQconnectPoll(raw)) {
     if (next == PGRES_POLLING_FAILED) throw refusal(raw, address.place);
-    if (!wait(next == PGRES_POLLING_READING ? Wait::read : Wait::write, limit)) {
+    if (!wait(next == PGRES_POLLING_READING ? readable : writable, limit)) {
       throw Error(ErrorKind::unavailable,
                   "cannot connect to " + address.place +
                       ": it does not answer. Does the server run, and are the host and the port of the URL right?");
@@ -121,7 +121,7 @@ Connection::~Connection() = default;
 int Connection::socket() const noexcept { return PQsocket(handle_.get()); }
 
 // False: the limit gave up.
-bool Connection::wait(Wait what, WaitLimit& limit) {
+bool Connection::wait(int events, WaitLimit& limit) {
   for (;;) {
     std::optional<Clock::duration> time;
     try {
@@ -131,13 +131,7 @@ bool Connection::wait(Wait what, WaitLimit& limit) {
       throw;
     }
     if (!time) break;
-    pollfd fds[2] = {{socket(), 0, 0}, {limit.wake(), POLLIN, 0}};
-    if (what != Wait::write) fds[0].events |= POLLIN;
-    if (what != Wait::read) fds[0].events |= POLLOUT;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*time).count();
-    const int ready = poll(fds, fds[1].fd >= 0 ? 2 : 1, static_cast<int>(std::min<std::int64_t>(left, 3'600'000)));
-    if (ready < 0 && errno != EINTR) break;
-    if (ready > 0 && fds[0].revents != 0) return true;
+    if (endpoint::watch(socket(), events, limit.wake(), *time) != 0) return true;
   }
   broken_ = true;
   return false;
@@ -155,12 +149,12 @@ Reply Connection::query(const std::string& sql, WaitLimit& limit) {
   if (broken_ || PQsendQuery(raw, sql.c_str()) == 0) return lost();
   // While the server sends notices it may read nothing, so both directions are served.
   for (int unsent = 0; (unsent = PQflush(raw)) != 0;) {
-    if (unsent < 0 || !wait(Wait::both, limit) || PQconsumeInput(raw) == 0) return lost();
+    if (unsent < 0 || !wait(readable | writable, limit) || PQconsumeInput(raw) == 0) return lost();
   }
   Result last(nullptr, &PQclear);
   for (;;) {
     while (PQisBusy(raw) != 0) {
-      if (!wait(Wait::read, limit) || PQconsumeInput(raw) == 0) return lost();
+      if (!wait(readable, limit) || PQconsumeInput(raw) == 0) return lost();
     }
     Result next(PQgetResult(raw), &PQclear);
     if (next == nullptr) break;

@@ -13,6 +13,7 @@
 
 #include <hierlock/error.h>
 
+#include "endpoint/sql.h"
 #include "postgres_client/address.h"
 #include "timed/wait_limit.h"
 
@@ -29,7 +30,7 @@ struct Reply {
   std::string state{};  // the SQLSTATE of an error; empty: no error
   std::string message{};
   bool has_rows = false;  // it is a result, which may be empty
-  std::vector<std::vector<std::optional<std::string>>> rows{};
+  std::vector<endpoint::Row> rows{};
   std::string tag{};  // `UPDATE 1`
 
   bool well() const noexcept { return state.empty(); }
@@ -56,8 +57,7 @@ class Connection {
   Reply ask(const std::string& sql, WaitLimit& limit);
 
  private:
-  enum class Wait : std::uint8_t { read, write, both };
-  bool wait(Wait what, WaitLimit& limit);
+  bool wait(int events, WaitLimit& limit);
   Reply lost();
 
   std::unique_ptr<pg_conn, void (*)(pg_conn*)> handle_;

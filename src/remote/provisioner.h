@@ -1,0 +1,70 @@
+// Provisioner: makes all rows of a table of levels and buckets beforehand (H11), for stores that lock rows.
+//
+// It works in chunks, each one transaction. So it may be killed, run again and run by two at once. It finds what is
+// there by counting, span by span: ten million rows were counted in 2 to 4 s, a tenth of the time they took to be made.
+// A record of how far it came could not know of lazy rows or of a second operator.
+//
+// Making a row is the work of one core of the server, in whatever form it is asked for (docs/bench.md). So two sessions
+// make the two halves of a level at the same time. There are not more, because others use the server, and only one if
+// it is throttled.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <hierlock/error.h>
+#include <hierlock/operate.h>
+
+namespace hierlock::remote {
+
+// A run of buckets of one level.
+struct RowRange {
+  unsigned level = 0;
+  std::uint32_t first = 0, rows = 0;
+  std::uint32_t last() const noexcept { return first + (rows - 1); }
+};
+
+// One session that makes rows. Exceptions are hierlock::Error.
+class RowMaker {
+ public:
+  virtual ~RowMaker() = default;
+  virtual std::uint64_t count(const RowRange& range) = 0;  // how many rows of it are there
+  // Begins to make what is missing of the range, and does not wait. Others may make or hold rows of it meanwhile.
+  virtual void begin(const RowRange& range, bool nothing_there) = 0;
+  virtual std::uint64_t end() = 0;    // waits until the range is there; how many rows this made
+  virtual std::uint64_t bytes() = 0;  // what the server says the table takes now; 0: it does not say
+};
+
+struct RowTable {
+  std::uint32_t buckets = 0;
+  unsigned levels = 0;
+  double least_row_bytes = 0, usual_row_bytes = 0;  // on disk, for the estimate
+};
+
+// The rows of a chunk: what was asked for, but small enough that a throttled run tells of itself, and can be ended,
+// twice a second. Throws invalid_argument.
+std::uint32_t chunk_rows(const ProvisionOptions& wanted);
+
+// `another` makes a second session; if it throws `exhausted`, one will do.
+void provision(const RowTable& table, const ProvisionOptions& wanted, RowMaker& maker,
+               const std::function<std::unique_ptr<RowMaker>()>& another);
+
+// A number that the caller asks for and one that the URL may say become one. Throws invalid_argument.
+template <class T>
+void agree(std::optional<T>& in_url, const std::optional<T>& asked, std::uint64_t most, const std::string& what) {
+  if (!asked) return;
+  if (*asked < 1 || *asked > most) {
+    throw Error(ErrorKind::invalid_argument,
+                what + ": " + std::to_string(*asked) + " is not a number from 1 to " + std::to_string(most));
+  }
+  if (in_url && *in_url != *asked) {
+    throw Error(ErrorKind::invalid_argument, "the URL says " + what + "=" + std::to_string(*in_url) + ", but " +
+                                                 std::to_string(*asked) + " was asked for: leave out one of them");
+  }
+  in_url = asked;
+}
+
+}  // namespace hierlock::remote
