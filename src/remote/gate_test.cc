@@ -127,6 +127,16 @@ TEST(Heartbeats, go_on_while_notices_take_for_ever) {  // B4, B12: a healthy ser
   gate->release(grant);
 }
 
+TEST(Heartbeats, whose_answer_was_read_with_the_question_count) {  // B4: held() must not be false meanwhile
+  ScriptedServer server;
+  server.answers_at_once = true;
+  const auto gate = open_scripted(server);
+  const spi::Grant grant = *acquire(*gate, {"u1"});
+  EXPECT_TRUE(eventually([&] { return server.beats > 3; }, 5s)) << server.beats << " questions";
+  EXPECT_TRUE(gate->held(grant));
+  gate->release(grant);
+}
+
 TEST(Heartbeats, a_release_does_not_wait_for_the_thread_that_reads_the_answer) {  // B6
   ScriptedServer server;
   const auto gate = open_scripted(server);

@@ -181,20 +181,27 @@ void HeartbeatThread::look_at(SessionHold& hold, bool readable, bool hung_up) {
   std::unique_lock talking(hold.talking, std::try_to_lock);
   Session* const session = talking ? hold.held.get() : nullptr;
   if (session != nullptr && hold.beating && (readable || hung_up || !hold.surely())) {
-    const Session::Beat beat = session->heartbeat();
-    if (beat != Session::Beat::none_yet) hold.beating = false;
-    if (beat == Session::Beat::alive) hold.confirmed = hold.beat_sent;
-    if (beat == Session::Beat::dead) hung_up = true;
+    if (read_answer(hold) == Session::Beat::dead) hung_up = true;
+  }
+  if (session != nullptr && !hung_up && hold.surely() && !hold.beating &&
+      now_with_suspend() - hold.confirmed.load() >= ask_after_.count()) {
+    hold.beat_sent = now_with_suspend();
+    session->begin_heartbeat();
+    hold.beating = true;
+    // The client library may have read a quick answer while it sent. Then the socket does not become readable.
+    if (read_answer(hold) == Session::Beat::dead) hung_up = true;
   }
   if (hung_up || !hold.surely()) {
     if (session != nullptr) session->give_up();
-    return lose(hold);
+    lose(hold);
   }
-  if (session == nullptr || hold.beating) return;  // it is being extended, or asked already
-  if (now_with_suspend() - hold.confirmed.load() < ask_after_.count()) return;
-  hold.beat_sent = now_with_suspend();
-  session->begin_heartbeat();
-  hold.beating = true;
+}
+
+Session::Beat HeartbeatThread::read_answer(SessionHold& hold) {
+  const Session::Beat beat = hold.held->heartbeat();
+  if (beat != Session::Beat::none_yet) hold.beating = false;
+  if (beat == Session::Beat::alive) hold.confirmed = hold.beat_sent;
+  return beat;
 }
 
 // Sessions of nobody are kept for a while, and the store must not find them silent meanwhile.
