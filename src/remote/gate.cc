@@ -69,10 +69,17 @@ class ForSession final : public spi::Waiting {
 // through both. So a wait here of an owner that holds something is published as one at the store is (B11).
 class QueueWait final : public spi::WaitObserver {
  public:
-  // `make` gives what is published, or nothing as long as the owner holds nothing.
+  // `begins` is called when it first waits. `make` gives what is published, or nothing as long as the owner holds
+  // nothing.
   using Make = std::function<std::shared_ptr<Pending>(std::stop_source)>;
-  QueueWait(Locks& locks, NoticeBoard& board, Teller& teller, const spi::Request& request, Make make)
-      : locks_(locks), board_(board), teller_(teller), make_(std::move(make)), request_(request) {
+  QueueWait(Locks& locks, NoticeBoard& board, Teller& teller, const spi::Request& request, std::function<void()> begins,
+            Make make)
+      : locks_(locks),
+        board_(board),
+        teller_(teller),
+        begins_(std::move(begins)),
+        make_(std::move(make)),
+        request_(request) {
     if (request.cancel != nullptr) on_cancel_.emplace(*request.cancel, Stop{&stop_});
     request_.cancel = &token_;
     request_.observer = this;
@@ -94,6 +101,7 @@ class QueueWait final : public spi::WaitObserver {
 
   std::chrono::nanoseconds waits(const spi::Waiting& waiting) noexcept override {
     try {
+      if (begins_) std::exchange(begins_, nullptr)();
       if (pending_ == nullptr && (pending_ = make_(stop_)) != nullptr) {
         pending_->owner_name = waiting.owner();
         pending_->queue_owner = waiting.owner_number();
@@ -117,6 +125,7 @@ class QueueWait final : public spi::WaitObserver {
   Locks& locks_;
   NoticeBoard& board_;
   Teller& teller_;
+  std::function<void()> begins_;
   const Make make_;
   spi::Request request_;
   std::stop_source stop_;
@@ -304,26 +313,14 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
   }
 }
 
-// In the local queue: at once if that can be, and otherwise as the request says, and published.
+// In the local queue, as the request says; a wait there is published.
 template <class Ask>
 auto Gate::queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request, Teller& teller, Ask ask,
                      std::optional<HandOver::Waiting>* waiting) -> decltype(ask(request)) {
-  spi::Request at_once = request;
-  at_once.no_wait = true;
-  decltype(ask(request)) local{};
-  try {
-    local = ask(at_once);
-  } catch (const Error& error) {
-    // The owner may have lost what it holds there, and not have noticed.
-    if (error.kind() != ErrorKind::deadlock || extended != nullptr || !locks_.lost_one(owner)) throw;
-    throw Error(
-        ErrorKind::deadlock,
-        std::string(error.what()) + ". (This owner has a lock that was lost: release() it before it asks again)", 0,
-        error.cycle());
-  }
-  if (local || request.no_wait) return local;
-  if (waiting != nullptr) waiting->emplace(hand_over_, request.plan);
-  QueueWait wait(locks_, board_, teller, request, [&](std::stop_source stop) -> std::shared_ptr<Pending> {
+  const auto begins = [&] {
+    if (waiting != nullptr) waiting->emplace(hand_over_, request.plan);
+  };
+  const auto make = [&](std::stop_source stop) -> std::shared_ptr<Pending> {
     if (extended == nullptr && !locks_.any_of(owner)) return nullptr;  // nobody waits for it
     auto pending = std::make_shared<Pending>(std::move(stop));
     pending->owner = owner;
@@ -336,13 +333,21 @@ auto Gate::queue_for(std::uint64_t owner, const Held* extended, const spi::Reque
       pending->session = in_queue | without_session | (any & (without_session - 1));
     }
     return pending;
-  });
+  };
+  QueueWait wait(locks_, board_, teller, request, std::cref(begins), std::cref(make));
   try {
     return ask(wait.request());
   } catch (const Error& error) {
     wait.over();
-    if (error.kind() != ErrorKind::cancelled || wait.victim() == nullptr) throw;
-    throw deadlock_error(*wait.victim(), extended != nullptr);
+    if (error.kind() == ErrorKind::cancelled && wait.victim() != nullptr) {
+      throw deadlock_error(*wait.victim(), extended != nullptr);
+    }
+    // The owner may have lost what it holds there, and not have noticed.
+    if (error.kind() != ErrorKind::deadlock || extended != nullptr || !locks_.lost_one(owner)) throw;
+    throw Error(
+        ErrorKind::deadlock,
+        std::string(error.what()) + ". (This owner has a lock that was lost: release() it before it asks again)", 0,
+        error.cycle());
   }
 }
 
@@ -515,8 +520,7 @@ void Gate::release(const spi::Grant& grant) noexcept {
   const std::shared_ptr<Held> held = locks_.take_out(grant.id);
   if (held == nullptr) return;
   const Clock::time_point end = Clock::now() + longest_release;
-  if (hand_over_.wanted(*held) && driver_->park(*held->hold)) {
-    if (!hand_over_.park(held)) driver_->give_back(held->hold, end);
+  if (hand_over_.park(held, [&] { return driver_->park(*held->hold); })) {
     queue_->release(held->local);
     return leave(end);
   }

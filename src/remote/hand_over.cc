@@ -76,16 +76,10 @@ void HandOver::stop_waiting(Waiting& waiting, std::vector<Lock>& unwanted) noexc
 
 // --- parking ---------------------------------------------------------------------------------------------
 
-bool HandOver::wanted(const Held& held) const {
-  if (held.extended || held.published || held.handed_over >= most || Clock::now() - held.granted >= longest)
-    return false;
+bool HandOver::park(const Lock& held, const std::function<bool()>& park) noexcept {
+  if (held->extended || held->published || held->handed_over >= most) return false;
   const std::lock_guard guard(mutex_);
-  return waiting_.contains(held.plan);
-}
-
-bool HandOver::park(const Lock& held) noexcept {
-  const std::lock_guard guard(mutex_);
-  if (closed_ || !waiting_.contains(held->plan)) return false;
+  if (closed_ || !waiting_.contains(held->plan) || Clock::now() - held->granted >= longest || !park()) return false;
   try {
     if (!thread_.joinable()) {
       thread_ = std::jthread([this](const std::stop_token& end) { run(end); });

@@ -63,10 +63,9 @@ class HandOver {
     bool counts_ = true;
   };
 
-  // Whether a request waits for the plan of this lock, and it may be handed over (once more).
-  bool wanted(const Held& held) const;
-  // False: nobody waits for it any more, or there is no memory. The caller gives it back then.
-  bool park(const Lock& held) noexcept;
+  // Parks a lock if a request waits for its plan, if it may be handed over (once more), and if `park` says so, which is
+  // asked last. False: the caller gives it back.
+  bool park(const Lock& held, const std::function<bool()>& park) noexcept;
 
   // The request has its place in the local queue. Returns the lock that is parked for its plan, or null. In the latter
   // case no parked lock is in conflict with the cells any more, and the store can be asked. `waiting` ends.

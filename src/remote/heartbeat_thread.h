@@ -53,6 +53,7 @@ class SessionHold final : public Hold {
   std::unique_ptr<Session> held;
   bool beating = false;  // the answer to a heartbeat is still to come
   std::int64_t beat_sent = 0;
+  std::int64_t looked = 0;  // when its socket was last looked at before a hand-over
 
  private:
   friend class HeartbeatThread;
@@ -88,6 +89,7 @@ class HeartbeatThread {
   Holds all() const;
   void listen(const Holds& holds);
   void look_at(SessionHold& hold, bool readable, bool hung_up);
+  static Session::Beat read_answer(SessionHold& hold);
   void tend_idle();
   void close_released();
 
