@@ -32,6 +32,7 @@
 
 #include "remote/cell.h"
 #include "remote/locks.h"
+#include "timed/brief_mutex.h"
 
 namespace hierlock::remote {
 
@@ -100,12 +101,12 @@ class HandOver {
   const GiveBack give_back_;
   std::atomic<std::size_t> count_{0};  // of parked locks; written under the mutex
 
-  mutable std::mutex mutex_;                                // guards what follows
+  mutable timed::BriefMutex mutex_;                         // guards what follows
   std::unordered_map<std::uint64_t, std::size_t> waiting_;  // by number of the plan
   std::list<Parked> parked_;
   ByPlan by_plan_;
   ByCell by_cell_;
-  std::condition_variable woken_, ended_;
+  std::condition_variable_any woken_, ended_;
   bool closed_ = false, runs_ = false;
   bool asleep_ = false;  // the thread waits until something is parked
   std::jthread thread_;

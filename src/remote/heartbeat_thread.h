@@ -17,6 +17,7 @@
 
 #include "remote/hold.h"
 #include "remote/session_pool.h"
+#include "timed/brief_mutex.h"
 
 namespace hierlock::remote {
 
@@ -97,7 +98,7 @@ class HeartbeatThread {
   const std::chrono::nanoseconds ask_after_;
   const int wake_;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable timed::BriefMutex mutex_;  // guards what follows
   std::list<std::shared_ptr<SessionHold>> holds_, closing_;
 
   Holds untold_;  // lost, and no thread could be made to tell their holders

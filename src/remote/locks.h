@@ -18,6 +18,7 @@
 #include "remote/hold.h"
 #include "remote/lock_wait.h"
 #include "remote/notice.h"
+#include "timed/brief_mutex.h"
 
 namespace hierlock::remote {
 
@@ -155,7 +156,7 @@ class Locks {
   std::uint64_t version() const noexcept { return version_.load(); }
   void changed() noexcept { version_.fetch_add(1); }
 
-  mutable std::mutex mutex;
+  mutable timed::BriefMutex mutex;
 
  private:
   void enlist(Held& held, std::uint64_t owner) {

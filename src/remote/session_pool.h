@@ -42,6 +42,7 @@
 #include <hierlock/spi/backend.h>
 
 #include "remote/session.h"
+#include "timed/brief_mutex.h"
 #include "timed/timed_mutex.h"
 #include "timed/wait_limit.h"
 
@@ -158,7 +159,7 @@ class SessionPool {
     Taken given{};  // a session that came back; the request is not in line any more then
   };
   using Lines = std::list<InLine*>;  // by ticket
-  using Guard = std::unique_lock<std::mutex>;
+  using Guard = std::unique_lock<timed::BriefMutex>;
   struct Account {  // of an owner
     std::size_t sessions = 0, in_line = 0;
   };
@@ -185,7 +186,7 @@ class SessionPool {
   const Connect connect_;
   std::function<bool(std::uint64_t)> stands_;
 
-  mutable std::mutex mutex_;             // guards what follows
+  mutable timed::BriefMutex mutex_;      // guards what follows
   std::condition_variable_any settled_;  // a session is made, or back from take_quiet()
   std::vector<Idle> idle_, aside_;       // with room for all: giving one back must not need memory
   Lines line_, waiting_line_;            // by Place; the first one is next
