@@ -125,7 +125,7 @@ struct Capabilities {
                                   // it may stand behind somebody who waits for it: a deadlock, and told as one
   bool wakes_waiters = false;     // the store wakes a waiter; otherwise the library polls
   bool extends = false;           // Lock::extend
-  bool deadlock_at_once = false;  // found when the cycle closes; otherwise 2 to 5 s later
+  bool deadlock_at_once = false;  // found when the cycle closes; otherwise a little later
   bool exact_keys = false;        // no false contention between different targets
   bool across_processes = false;  // excludes other processes of this machine
   bool across_machines = false;
