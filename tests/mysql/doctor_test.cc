@@ -316,8 +316,8 @@ TEST_P(Doctor, tables_need_a_database) {
 
 TEST_P(Doctor, settings_that_the_url_contradicts_are_unsafe) {
   EXPECT_TRUE(says(finding(there("buckets=4"), "settings"), Verdict::good, "4 buckets"));
-  EXPECT_TRUE(says(finding(there("buckets=5"), "settings"), Verdict::unsafe, "asks for 5 buckets"));
-  EXPECT_TRUE(says(finding(there("levels=2"), "settings"), Verdict::unsafe, "2 levels"));
+  EXPECT_TRUE(says(finding(there("buckets=5"), "settings"), Verdict::unsafe, "buckets=5 was asked for"));
+  EXPECT_TRUE(says(finding(there("levels=2"), "settings"), Verdict::unsafe, "levels=2 was asked for"));
 }
 
 TEST_P(Doctor, settings_of_another_format_or_without_sense_are_unsafe) {

@@ -83,9 +83,6 @@ class Connection {
   bool mariadb() const noexcept { return mariadb_; }
   const std::string& version() const noexcept { return version_; }
   std::uint64_t id() const noexcept { return id_; }  // the server's number for this session
-  // Which server it is, for comparing.
-  const std::string& identity() const noexcept { return identity_; }
-  void set_identity(std::string identity) { identity_ = std::move(identity); }
   int socket() const noexcept { return socket_; }
   // The limit gave up, or the server is gone: the connection can only be closed.
   bool broken() const noexcept { return broken_; }
@@ -138,7 +135,7 @@ class Connection {
   std::uint64_t id_ = 0;
   bool mariadb_ = false, broken_ = false;
   endpoint::BriefLook brief_;
-  std::string version_, identity_;
+  std::string version_;
   Statement roll_back_;
   std::map<std::string, Statement, std::less<>> statements_;  // by key
   std::uint64_t uses_ = 0;                                    // of all statements
