@@ -1,8 +1,10 @@
 #include "plan/buckets.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include <hierlock/error.h>
 
@@ -33,6 +35,18 @@ std::vector<Row> rows_of(const spi::Plan& plan, std::uint32_t buckets) {
   }
   rows.resize(kept);
   return rows;
+}
+
+std::vector<SharedRow> shared_rows(const spi::Plan& plan, std::uint32_t buckets) {
+  std::map<std::pair<unsigned, std::uint32_t>, std::vector<std::string>> nodes;
+  for (const spi::Step& step : plan.steps()) {
+    nodes[{step.level, bucket_of(step.key, buckets)}].push_back(spi::describe_key(step.space, step.key));
+  }
+  std::vector<SharedRow> shared;
+  for (auto& [row, names] : nodes) {
+    if (names.size() > 1) shared.push_back({row.first, row.second, std::move(names)});
+  }
+  return shared;
 }
 
 void check_rows(const spi::Plan& plan, unsigned levels, std::string_view store) {

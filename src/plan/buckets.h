@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,6 +36,14 @@ struct Row {
 // are what is locked (H5). Rows that several nodes share appear once, in the strongest mode. Throws invalid_argument
 // for 0 buckets and unsupported if the plan holds a name or slots.
 std::vector<Row> rows_of(const spi::Plan& plan, std::uint32_t buckets);
+
+// Nodes of one plan that share a row, and so wait for each other's holders without need (H15). By (level, bucket).
+struct SharedRow {
+  unsigned level = 0;
+  std::uint32_t bucket = 0;
+  std::vector<std::string> nodes;  // as people write them, at least two
+};
+std::vector<SharedRow> shared_rows(const spi::Plan& plan, std::uint32_t buckets);
 
 // Refuses what rows of so many levels cannot express, before anything is sent or shown (H7, B10). Throws unsupported
 // for names, slots and what is shared above the deepest level, and invalid_argument for deeper paths. `store` is the

@@ -242,6 +242,16 @@ TEST(Buckets, rows_are_ordered_by_level_and_bucket_not_by_id) {  // H5
                    "0/" + std::to_string(bucket_of(Target("u1").key(0), buckets)) + ":X"}));
 }
 
+TEST(Buckets, nodes_that_share_a_row_are_found) {  // H15
+  const std::vector<Target> targets{Target("u1"), Target("u2"), Target("u3")};
+  const std::vector<SharedRow> all = shared_rows(Plan(targets), 1);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].level, 0u);
+  EXPECT_EQ(all[0].bucket, 0u);
+  EXPECT_EQ(all[0].nodes, (Lines{"u1", "u2", "u3"}));
+  EXPECT_TRUE(shared_rows(Plan(targets), default_buckets).empty());
+}
+
 TEST(Buckets, what_rows_cannot_express_is_refused) {  // H7, B10
   const auto kind = [](const Target& target) -> std::optional<ErrorKind> {
     try {

@@ -27,6 +27,12 @@ Finding finding(const char* check, Judgement judgement) {
   return {check, judgement.verdict, std::move(judgement.text), std::move(judgement.fix)};
 }
 
+Error refusal(ErrorKind kind, const Judgement& judgement) {
+  std::string fix = judgement.fix;
+  if (!fix.empty()) fix[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(fix[0])));
+  return {kind, judgement.text + ". " + fix};
+}
+
 std::string Settings::value(const std::string& name) const {
   const auto found = find(name);
   return found == end() ? "" : found->second;
@@ -108,6 +114,49 @@ Judgement judge_attempt(const Attempt& attempt, const std::string& may, const st
       break;
   }
   return unsafe(may_not + ": " + attempt.words, fix);
+}
+
+Judgement judge_notices(const Attempt& attempt, const std::string& missing, const std::string& fix_missing,
+                        const std::string& grant) {
+  const std::string so =
+      ": other processes cannot see who holds and waits, and a deadlock between several sessions is ended by timeouts "
+      "only";
+  if (attempt.end == Attempt::End::no_table && !missing.empty()) return slow(missing + so, fix_missing);
+  if (attempt.end == Attempt::End::refused) return slow(attempt.words + so, grant);
+  return judge_attempt(attempt, "this account may tell other processes who holds and waits", "", grant);
+}
+
+Judgement judge_interrupting(const Attempt& second, const Attempt& interrupt) {
+  const std::string so = "timeouts and cancellation close the connection instead: ";
+  if (second.end != Attempt::End::done) {
+    return unsafe("no second session can be opened, so that no wait can be ended: " + so + second.words,
+                  "let this account have more connections");
+  }
+  if (interrupt.end == Attempt::End::done) return good("this account can end the waits of its own sessions");
+  return unsafe("this account cannot end the waits of its own sessions, so " + so + interrupt.words,
+                "use one account for all sessions of a URL");
+}
+
+Judgement judge_failover(const std::string& replication) {
+  if (replication.empty()) return good("nothing can follow this server");
+  return unknown(
+      replication +
+          ". Locks are not replicated: after a failover the new primary knows of none, and two could hold one",
+      "pass lock.fence() with what you write and refuse what is lower, or do not fail over while locks are held");
+}
+
+Judgement judge_session(const std::vector<Setting>& settings) {
+  std::string wrong;
+  for (const Setting& setting : settings) {
+    const bool known = setting.is.find(setting.wanted.substr(0, setting.wanted.find('='))) != std::string::npos;
+    const bool has = setting.is.find(setting.wanted) != std::string::npos;
+    if (setting.part ? has || (!known && !setting.is.empty()) : setting.is == setting.wanted) continue;
+    wrong += (wrong.empty() ? "" : ", ") + setting.name;
+    wrong += setting.part ? " lacks " + setting.wanted
+                          : " is " + (setting.is.empty() ? "?" : setting.is) + " in place of " + setting.wanted;
+  }
+  if (wrong.empty()) return good("its " + std::to_string(settings.size()) + " settings are as they should be");
+  return unsafe("what was set in the session is not so: " + wrong, changes_statements);
 }
 
 Judgement judge_clock(std::chrono::milliseconds ahead, const std::string& why_it_matters) {

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <hierlock/error.h>
 #include <hierlock/operate.h>
 
 namespace hierlock::remote {
@@ -36,7 +37,12 @@ inline Judgement unsafe(std::string text, std::string fix) {
 inline Judgement unknown(std::string text, std::string fix = "") {
   return {Finding::Verdict::unknown, std::move(text), std::move(fix)};
 }
+inline constexpr const char* changes_statements =
+    "connect to the server itself: something in between changes statements";
 inline Judgement not_said() { return unknown("the server does not say"); }
+
+// For open(), which refuses what a check calls unsafe.
+Error refusal(ErrorKind kind, const Judgement& judgement);
 
 template <class... Answers>
 struct Check {
@@ -108,6 +114,24 @@ struct Attempt {
 };
 Judgement judge_attempt(const Attempt& attempt, const std::string& may, const std::string& may_not,
                         const std::string& fix);
+
+// The right to keep notices. Locks do not depend on it. `missing`: there is no table, although locks can be taken.
+Judgement judge_notices(const Attempt& attempt, const std::string& missing, const std::string& fix_missing,
+                        const std::string& grant);
+
+// Whether a wait can be ended from outside: by a second session, which then interrupts the first.
+Judgement judge_interrupting(const Attempt& second, const Attempt& interrupt);
+
+// Replication that may make another server the primary; empty: there is none. Nobody can see from here whether somebody
+// would be promoted, so this is never certain (H17).
+Judgement judge_failover(const std::string& replication);
+
+// A session's setting that the store has set.
+struct Setting {
+  std::string name, is, wanted;
+  bool part = false;  // `wanted` is one of several words in it, and a server that does not know the word is good, too
+};
+Judgement judge_session(const std::vector<Setting>& settings);
 
 // The server's clock less ours.
 Judgement judge_clock(std::chrono::milliseconds ahead, const std::string& why_it_matters);

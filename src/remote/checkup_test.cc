@@ -118,6 +118,48 @@ TEST(Checkup, a_right_that_could_not_be_tried_is_not_called_missing) {
   EXPECT_EQ(judged(End::refused).fix, "grant");
 }
 
+TEST(Checkup, a_refusal_says_what_a_check_says) {
+  const Error error = refusal(ErrorKind::unsafe_topology, unsafe("it is a replica", "connect to the primary"));
+  EXPECT_EQ(error.kind(), ErrorKind::unsafe_topology);
+  EXPECT_EQ(std::string(error.what()), "it is a replica. Connect to the primary");
+}
+
+TEST(Checkup, without_notices_locks_are_slow_and_not_unsafe) {
+  using End = Attempt::End;
+  const auto judged = [](End end, const char* missing) { return judge_notices({end, "no"}, missing, "make", "grant"); };
+  EXPECT_EQ(judged(End::done, "").verdict, Verdict::good);
+  EXPECT_EQ(judged(End::refused, "").verdict, Verdict::slow);
+  EXPECT_EQ(judged(End::refused, "").fix, "grant");
+  EXPECT_EQ(judged(End::no_table, "there is no t").verdict, Verdict::slow);
+  EXPECT_EQ(judged(End::no_table, "there is no t").fix, "make");
+  EXPECT_EQ(judged(End::no_table, "").verdict, Verdict::unknown) << "there is no table at all";
+  EXPECT_EQ(judged(End::read_only, "").verdict, Verdict::unknown);
+}
+
+TEST(Checkup, waits_that_cannot_be_ended_are_unsafe) {
+  using End = Attempt::End;
+  EXPECT_EQ(judge_interrupting({End::done, ""}, {End::done, ""}).verdict, Verdict::good);
+  EXPECT_NE(judge_interrupting({End::refused, "no"}, {}).text.find("no second session"), std::string::npos);
+  EXPECT_EQ(judge_interrupting({End::refused, "no"}, {}).verdict, Verdict::unsafe);
+  EXPECT_EQ(judge_interrupting({End::done, ""}, {End::refused, "no"}).verdict, Verdict::unsafe);
+}
+
+TEST(Checkup, a_failover_is_never_certain) {
+  EXPECT_EQ(judge_failover("").verdict, Verdict::good);
+  EXPECT_EQ(judge_failover("a replica follows").verdict, Verdict::unknown);
+}
+
+TEST(Checkup, a_session_is_as_it_was_set) {
+  const auto judged = [](const Setting& setting) { return judge_session({setting}); };
+  EXPECT_EQ(judged({"a", "1", "1"}).text, "its 1 settings are as they should be");
+  EXPECT_EQ(judged({"a", "2", "1"}).text, "what was set in the session is not so: a is 2 in place of 1");
+  EXPECT_EQ(judged({"a", "", "1"}).text, "what was set in the session is not so: a is ? in place of 1");
+  EXPECT_EQ(judged({"a", "x=on,y=off", "y=off", true}).verdict, Verdict::good);
+  EXPECT_EQ(judged({"a", "x=on,y=on", "y=off", true}).verdict, Verdict::unsafe);
+  EXPECT_EQ(judged({"a", "x=on", "y=off", true}).verdict, Verdict::good) << "a word that this version does not have";
+  EXPECT_EQ(judged({"a", "", "y=off", true}).verdict, Verdict::unsafe);
+}
+
 TEST(Checkup, clocks_agree_within_five_seconds) {
   const std::pair<std::chrono::milliseconds, Verdict> cases[] = {{0ms, Verdict::good},
                                                                  {5s, Verdict::good},

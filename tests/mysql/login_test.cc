@@ -44,6 +44,28 @@ TEST(Impostors, who_asks_for_the_password_itself_does_not_get_it) {
   }
 }
 
+// 127.0.0.1 as one number: nothing in it says that it is this machine.
+std::string on_another_machine(std::string url) {
+  const std::string here = "127.0.0.1";
+  return url.replace(url.find(here), here.size(), "2130706433");
+}
+
+// By these two the client sends the password encrypted by a public key, and asks whoever answers for the key.
+TEST(Impostors, who_answers_in_plain_text_for_another_machine_gets_no_proof_by_its_own_key) {
+  mysql::enable();
+  for (const char* proof : {"caching_sha2_password", "sha256_password"}) {
+    const Impostor impostor(proof);
+    const auto url = [&](const std::string& password) { return impostor.url("app", password, "tls=off"); };
+    EXPECT_TRUE(fails_with(
+        ErrorKind::denied, [&] { (void)hierlock::open(on_another_machine(url("hunter2"))); }, "tls=verify"))
+        << proof;
+    const std::string told_to_a_stranger = impostor.heard();
+    EXPECT_NE(told_to_a_stranger.find("app"), std::string::npos) << "it was asked who logs in";
+    (void)error_of([&] { (void)hierlock::open(url("hunter2")); });
+    EXPECT_GT(impostor.heard().size(), 2 * told_to_a_stranger.size() + 1) << "on this machine a proof is sent";
+  }
+}
+
 class Login : public OnServer {
  protected:
   void SetUp() override {

@@ -4,13 +4,14 @@
 #include <string_view>
 
 #include "mysql/fences.h"
+#include "mysql/fitness.h"
 #include "mysql/schema.h"
 #include "mysql/session.h"
 #include "mysql/statements.h"
+#include "mysql/store.h"
 #include "mysql/views.h"
 #include "mysql_client/error_codes.h"
 #include "plan/buckets.h"
-#include "plan/text.h"
 
 namespace hierlock::mysql {
 
@@ -26,11 +27,9 @@ using std::chrono::seconds;
 
 constexpr seconds patience{5};
 constexpr seconds counting{30};  // 3 x 10^7 rows take a few seconds
-constexpr const char* something_in_between = "connect to the server itself: something in between changes statements";
 
 bool has_rows(const Reply& reply) { return reply.well() && !reply.rows.empty(); }
 bool no_table(const Reply& reply) { return reply.code == no_such_table || reply.code == no_database_chosen; }
-std::string words(const Reply& reply) { return reply.message + " (" + std::to_string(reply.code) + ")"; }
 
 remote::Attempt attempt(const Reply& reply) {
   using End = remote::Attempt::End;
@@ -41,12 +40,9 @@ remote::Attempt attempt(const Reply& reply) {
           : no_table(reply) ? End::no_table
           : read_only       ? End::read_only
                             : End::refused,
-          words(reply)};
+          reply.words()};
 }
 
-std::string provision(const Options& options) {
-  return "run `hierlock provision --on " + plan::shell_word(options.url) + "`, or use ?provision=lazy";
-}
 std::string grant(const Seen& seen, const Options& options, const std::string& rights, const std::string& table) {
   return "GRANT " + rights + " ON `" + options.address.database + "`.`" + table + "` TO " + seen.account;
 }
@@ -80,59 +76,27 @@ Judgement tls(const Seen& seen, const Options& options) {
 
 // --- what it does with locks ---------------------------------------------------------------------------------
 
-Judgement galera(const Seen& seen, const Options&) {
-  if (!seen.global.is_on("wsrep_on")) return good("no");
-  return unsafe(
-      "this is a node of a Galera cluster: row locks are not carried to the other nodes, so two could hold one lock",
-      "use a server of its own for locks, or another store");
-}
+Judgement galera(const Seen& seen, const Options&) { return judge_galera(seen.global); }
+Judgement group_replication(const Seen& seen, const Options&) { return judge_group(seen.global, seen.members); }
+Judgement read_only(const Seen& seen, const Options&) { return judge_read_only(seen.global); }
 
-Judgement group_replication(const Seen& seen, const Options&) {
-  if (seen.global.value("group_replication_group_name").empty()) return good("no");
-  if (seen.global.is_on("group_replication_single_primary_mode")) return good("with a single primary");
-  return unsafe("several primaries: row locks are not carried between them, so two could hold one lock",
-                "SELECT group_replication_switch_to_single_primary_mode(), or use a server of its own for locks");
-}
-
-Judgement read_only(const Seen& seen, const Options&) {
-  for (const char* name : {"super_read_only", "read_only", "innodb_read_only"}) {
-    // MariaDB 12 has more words for it than ON.
-    const std::string value = seen.global.value(name);
-    if (value.empty() || value == "OFF" || value == "0" || value == "NO") continue;
-    return unsafe(
-        std::string(name) + " is " + value + ": most likely a replica, whose row locks exclude nobody on the primary",
-        "connect to the primary");
-  }
-  return good("no");
-}
-
-// Nobody can see from here whether somebody would be promoted, so this is never certain (H17).
 Judgement failover(const Seen& seen, const Options&) {
   const Settings &is = seen.global, &now = seen.status;
   const std::uint64_t acknowledging =
       now.number("Rpl_semi_sync_source_clients") + now.number("Rpl_semi_sync_master_clients");
-  std::string why;
-  if (!is.value("group_replication_group_name").empty()) {
-    why = "it is the primary of a group";
-  } else if (is.is_on("wsrep_on")) {
-    why = "it is a node of a cluster";
-  } else if (acknowledging > 0) {
-    why = std::to_string(acknowledging) + " semi-synchronous replicas follow it";
-  } else if (is.is_on("rpl_semi_sync_source_enabled") || is.is_on("rpl_semi_sync_master_enabled")) {
-    why = "semi-synchronous replication is enabled";
-  } else if (is.is_on("log_bin")) {
-    why = "it writes a binary log, which replicas may follow";
-  } else {
-    return good("nothing can follow this server: it writes no binary log");
-  }
-  return unknown(
-      why + ". Locks are not replicated: after a failover the new primary knows of none, and two could hold one",
-      "pass lock.fence() with what you write and refuse what is lower, or do not fail over while locks are held");
+  const bool semi_sync = is.is_on("rpl_semi_sync_source_enabled") || is.is_on("rpl_semi_sync_master_enabled");
+  return remote::judge_failover(in_group(is)           ? "it is the primary of a group"
+                                : is.is_on("wsrep_on") ? "it is a node of a cluster"
+                                : acknowledging > 0
+                                    ? std::to_string(acknowledging) + " semi-synchronous replicas follow it"
+                                : semi_sync           ? "semi-synchronous replication is enabled"
+                                : is.is_on("log_bin") ? "it writes a binary log, which replicas may follow"
+                                                      : "");
 }
 
 Judgement isolation(const Seen& seen, const Options&) {
   if (!seen.prepared.well()) {
-    return unsafe("the session cannot be set for locking: " + words(seen.prepared),
+    return unsafe("the session cannot be set for locking: " + seen.prepared.words(),
                   "let this account set its own session's variables");
   }
   std::string level = seen.session.value("transaction_isolation");
@@ -140,7 +104,7 @@ Judgement isolation(const Seen& seen, const Options&) {
   if (level == "READ-COMMITTED") return good("READ-COMMITTED, in sessions that lock");
   return unsafe("the session was set to READ-COMMITTED and is " + (level.empty() ? "unknown" : level) +
                     ": locking reads would lock gaps as well",
-                something_in_between);
+                remote::changes_statements);
 }
 
 Judgement autocommit(const Seen& seen, const Options&) {
@@ -148,7 +112,8 @@ Judgement autocommit(const Seen& seen, const Options&) {
     return unknown("the session could not be set for locking", "see isolation");
   }
   if (!seen.session.is_on("autocommit")) return good("off, in sessions that lock");
-  return unsafe("stays on although it was set to 0: each lock would end with its statement", something_in_between);
+  return unsafe("stays on although it was set to 0: each lock would end with its statement",
+                remote::changes_statements);
 }
 
 Judgement wait_timeout(const Seen& seen, const Options&) {
@@ -158,7 +123,7 @@ Judgement wait_timeout(const Seen& seen, const Options&) {
   if (own == "12") return good("12 s in sessions that lock (" + usual + ")");
   return unsafe("the session was set to 12 s and has " + (own.empty() ? "?" : own) + " s (" + usual +
                     "): a holder whose machine vanishes would keep its locks so long",
-                something_in_between);
+                remote::changes_statements);
 }
 
 // All other settings of a session. The server's own defaults may be anything.
@@ -166,19 +131,12 @@ Judgement session(const Seen& seen, const Options&) {
   if (!seen.prepared.well() || seen.session.empty()) {
     return unknown("the session could not be set for locking", "see isolation");
   }
-  std::string wrong;
-  const auto settings = session_settings(seen.mariadb ? Dialect::mariadb : Dialect::mysql);
-  for (const SessionSetting& setting : settings) {
-    const std::string value = seen.session.value(setting.name), shown = setting.shown;
-    const bool is_switch = std::string_view(setting.name) == "optimizer_switch";
-    // A switch that this version does not have is not on.
-    const bool absent = is_switch && !value.empty() && value.find(shown.substr(0, shown.find('='))) == value.npos;
-    if (absent || (is_switch ? value.find(shown) != value.npos : value == shown)) continue;
-    wrong += (wrong.empty() ? "" : ", ") + std::string(setting.name);
-    wrong += is_switch ? " lacks " + shown : " is " + (value.empty() ? "?" : value) + " in place of " + shown;
+  std::vector<remote::Setting> settings;
+  for (const SessionSetting& set : session_settings(seen.mariadb ? Dialect::mariadb : Dialect::mysql)) {
+    const bool is_switch = std::string_view(set.name) == "optimizer_switch";
+    settings.push_back({set.name, seen.session.value(set.name), set.shown, is_switch});
   }
-  if (wrong.empty()) return good("its " + std::to_string(settings.size()) + " settings are as they should be");
-  return unsafe("what was set in the session is not so: " + wrong, something_in_between);
+  return remote::judge_session(settings);
 }
 
 Judgement binary_log(const Seen& seen, const Options&) {
@@ -187,7 +145,7 @@ Judgement binary_log(const Seen& seen, const Options&) {
   if (format != "STATEMENT") return good(format);
   if (seen.log_rows.well()) return good("STATEMENT, and ROW in sessions that lock");
   return unsafe("STATEMENT: no lock of rows can be taken at READ COMMITTED then, and this account may not set it: " +
-                    words(seen.log_rows),
+                    seen.log_rows.words(),
                 std::string(log_rows_fix));
 }
 
@@ -236,7 +194,7 @@ Judgement read_settings(const Seen& seen, const Options& options) {
   if (seen.settings.code == no_such_column) {
     return unsafe(
         "the settings were made by another version of hierlock",
-        provision(options) + ", which adds what is missing, with the newest version, and use that everywhere");
+        how_to_provision(options) + ", which adds what is missing, with the newest version, and use that everywhere");
   }
   if (!seen.settings.well()) {
     return judge_attempt(attempt(seen.settings), "", "this account may not read the settings", fix);
@@ -252,45 +210,24 @@ Judgement make_rows(const Seen& seen, const Options& options) {
                        grant(seen, options, "INSERT", options.layout.table));
 }
 
-// Locks do not depend on it, but deadlocks between sessions are found by it alone (B11).
+// Deadlocks between sessions are found by notices alone (B11).
 Judgement publish_right(const Seen& seen, const Options& options) {
-  const std::string so =
-      ": other processes cannot see who holds and waits, and a deadlock between several sessions is "
-      "ended by timeouts only";
-  if (no_table(seen.who) && !has_rows(seen.settings) && options.layout.lazy) {
+  const bool provisioned = has_rows(seen.settings);
+  if (no_table(seen.who) && !provisioned && options.layout.lazy)
     return good("no table yet: it is made with the others");
-  }
-  if (no_table(seen.who) && has_rows(seen.settings)) {
-    return slow("there is no " + options.layout.notices_table() + so, provision(options));
-  }
-  Judgement judgement = judge_attempt(
-      attempt(seen.who), "this account may tell other processes who holds and waits", "this account may not" + so,
-      grant(seen, options, "SELECT, INSERT, UPDATE, DELETE", options.layout.notices_table()));
-  if (judgement.verdict == Finding::Verdict::unsafe) judgement.verdict = Finding::Verdict::slow;
-  return judgement;
+  return judge_notices(attempt(seen.who), provisioned ? "there is no " + options.layout.notices_table() : "",
+                       how_to_provision(options),
+                       grant(seen, options, "SELECT, INSERT, UPDATE, DELETE", options.layout.notices_table()));
 }
 
 Judgement kill(const Seen& seen, const Options&) {
-  if (!seen.second.well()) {
-    return unsafe(
-        "no second session can be opened, so that no wait can be ended: timeouts and cancellation close the connection "
-        "instead: " +
-            words(seen.second),
-        "let this account have more connections");
-  }
-  if (seen.kill.well() || seen.kill.code == no_such_session) {
-    return good("this account can end the waits of its own sessions");
-  }
-  return unsafe(
-      "this account cannot end the waits of its own sessions, so timeouts and cancellation close the connection "
-      "instead: " +
-          words(seen.kill),
-      "use one account for all sessions of a URL");
+  const bool gone = seen.kill.code == no_such_session;  // it had ended by itself
+  return judge_interrupting(attempt(seen.second), gone ? remote::Attempt{} : attempt(seen.kill));
 }
 
 Judgement wait_views(const Seen& seen, const Options&) {
   if (seen.wait_view.well()) return good("this account may see who waits for whom");
-  return unknown("this account may not see who waits for whom: " + words(seen.wait_view),
+  return unknown("this account may not see who waits for whom: " + seen.wait_view.words(),
                  grant_views(seen.mariadb, seen.account));
 }
 
@@ -307,7 +244,7 @@ Judgement tables(const Seen& seen, const Options& options) {
     return unknown("the settings cannot be read", "see read_settings");
   }
   if (options.layout.lazy) return good("not there yet: made by the first who locks (provision=lazy)");
-  return unsafe("there is no " + name + " with its settings", provision(options));
+  return unsafe("there is no " + name + " with its settings", how_to_provision(options));
 }
 
 Judgement settings(const Seen& seen, const Options& options) {
@@ -316,28 +253,14 @@ Judgement settings(const Seen& seen, const Options& options) {
     return unknown("none can be read", "see tables");
   }
   const auto& row = seen.settings.rows.front();
-  const std::uint64_t format = number(row.at(0)), buckets = number(row.at(1)), levels = number(row.at(2));
-  const std::string text = std::to_string(buckets) + " buckets, " + std::to_string(levels) + " levels";
-  if (format != layout_format) {
-    return unsafe("of format " + std::to_string(format) + "; this library knows " + std::to_string(layout_format),
-                  "use the same version of hierlock everywhere");
-  }
+  const Judgement judgement = judge_recorded(row, options.layout);
+  if (judgement.verdict != Finding::Verdict::good) return judgement;
   const Layout& layout = options.layout;
-  if (buckets == 0 || levels == 0 || levels > max_depth) {
-    return unsafe("damaged: " + text, "restore " + layout.settings_table());
-  }
-  const std::uint64_t wanted = layout.buckets.value_or(static_cast<std::uint32_t>(buckets));
-  const std::uint64_t deep = layout.levels.value_or(static_cast<unsigned>(levels));
-  if (wanted != buckets || deep != levels) {
-    return unsafe("the URL asks for " + std::to_string(wanted) + " buckets and " + std::to_string(deep) +
-                      " levels; recorded are " + text,
-                  "leave buckets= and levels= out of the URL");
-  }
   if (seen.marked.code == no_such_column) {
-    return unsafe(layout.table + " was not made for the recorded " + text,
+    return unsafe(layout.table + " was not made for the recorded " + judgement.text,
                   "restore " + layout.settings_table() + "; or, when nobody locks here, drop both and provision anew");
   }
-  return good(text);
+  return judgement;
 }
 
 Judgement engine(const Seen& seen, const Options& options) {
@@ -345,10 +268,7 @@ Judgement engine(const Seen& seen, const Options& options) {
     if (options.layout.lazy) return good("no table yet: it will be InnoDB");
     return unknown("no table is to be seen", "see tables");
   }
-  const std::string name = seen.engine.rows.front().at(0).value_or("?");
-  if (name == "InnoDB") return good(name);
-  return unsafe(options.layout.table + " is " + name + ", which has no row locks",
-                "ALTER TABLE `" + options.layout.table + "` ENGINE=InnoDB");
+  return judge_engine(seen.engine, options.layout.table);
 }
 
 Judgement rows(const Seen& seen, const Options& options) {
@@ -356,9 +276,9 @@ Judgement rows(const Seen& seen, const Options& options) {
   if (!has_rows(seen.settings) || no_table(seen.rows)) return unknown("there is nothing to count", "see tables");
   if (seen.rows.code == out_of_time_mysql || seen.rows.code == out_of_time_mariadb) {
     return unknown("counting them took longer than " + std::to_string(counting.count()) + " s",
-                   provision(options) + ", which counts them and makes what is missing");
+                   how_to_provision(options) + ", which counts them and makes what is missing");
   }
-  if (!seen.rows.well()) return unknown("cannot be counted: " + words(seen.rows), "see lock_rows");
+  if (!seen.rows.well()) return unknown("cannot be counted: " + seen.rows.words(), "see lock_rows");
   const std::uint64_t buckets = number(seen.settings.rows.front().at(1));
   const std::uint64_t levels = number(seen.settings.rows.front().at(2));
   std::map<std::uint64_t, std::uint64_t> there;
@@ -370,7 +290,7 @@ Judgement rows(const Seen& seen, const Options& options) {
         (missing.empty() ? "" : ", ") + std::to_string(buckets - there[level]) + " of level " + std::to_string(level);
   }
   if (missing.empty()) return good("all " + std::to_string(buckets * levels) + " are there");
-  return unsafe(missing + " are missing: locks that need one fail with `not_provisioned`", provision(options));
+  return unsafe(missing + " are missing: locks that need one fail with `not_provisioned`", how_to_provision(options));
 }
 
 // --- fences ------------------------------------------------------------------------------------------------------
@@ -408,13 +328,6 @@ Judgement clock(const Seen& seen, const Options&) {
 }
 
 // --- looking -----------------------------------------------------------------------------------------------------
-
-Settings variables(Connection& connection, const std::string& sql) {
-  Deadline soon(patience);
-  Settings result;
-  for (const auto& row : connection.query(sql, soon).rows) result[row.at(0).value_or("")] = row.at(1).value_or("");
-  return result;
-}
 
 Reply ask(Connection& connection, const std::string& sql) {
   Deadline soon(patience);
@@ -495,19 +408,13 @@ void look_at_tables(Connection& connection, const Options& options, Seen& seen) 
     seen.who = ask(connection, sql);
     if (!seen.who.well()) break;
   }
-  seen.engine = ask(connection,
-                    "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
-                    "TABLE_NAME='" +
-                        options.layout.table + "'");
+  seen.engine = ask(connection, ask_for_engine(options.layout.table));
   if (has_rows(seen.settings) && !options.layout.lazy) {
     const auto& row = seen.settings.rows.front();
-    const std::string count = " level, COUNT(*) FROM " + table + " WHERE level < " + std::to_string(number(row.at(2))) +
+    const std::string count = "level, COUNT(*) FROM " + table + " WHERE level < " + std::to_string(number(row.at(2))) +
                               " AND bucket >= 0 AND bucket < " + std::to_string(number(row.at(1))) + " GROUP BY level";
-    const std::string limit = std::to_string(counting.count());
     Deadline long_enough(counting + patience);
-    seen.rows = connection.query(seen.mariadb ? "SET STATEMENT max_statement_time=" + limit + " FOR SELECT" + count
-                                              : "SELECT /*+ MAX_EXECUTION_TIME(" + limit + "000) */" + count,
-                                 long_enough);
+    seen.rows = connection.query(limited_select(seen.mariadb, counting) + count, long_enough);
   }
 }
 
@@ -520,11 +427,12 @@ Seen look(const Options& options) {
   seen.prepared = ask(connection, prepare_session(dialect_of(connection)));  // first: the default may cut all answers
   Deadline soon(patience);
   seen.account = account_of(connection, options, soon);
-  seen.global = variables(connection, "SHOW GLOBAL VARIABLES");
+  seen.global = settings_in(ask(connection, "SHOW GLOBAL VARIABLES"));
+  if (in_group(seen.global)) seen.members = ask(connection, group_members);
   if (seen.global.value("binlog_format") == "STATEMENT") seen.log_rows = ask(connection, std::string(log_rows));
-  seen.status = variables(connection, "SHOW GLOBAL STATUS");
-  seen.session = variables(connection, "SHOW SESSION VARIABLES");
-  seen.cipher = variables(connection, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")["Ssl_cipher"];
+  seen.status = settings_in(ask(connection, "SHOW GLOBAL STATUS"));
+  seen.session = settings_in(ask(connection, "SHOW SESSION VARIABLES"));
+  seen.cipher = settings_in(ask(connection, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")).value("Ssl_cipher");
   look_at_sessions(connection, options.address, seen);
   seen.wait_view = ask(connection, seen.mariadb ? "SELECT COUNT(*) FROM information_schema.INNODB_LOCK_WAITS"
                                                 : "SELECT COUNT(*) FROM performance_schema.data_lock_waits");

@@ -25,6 +25,7 @@ struct Seen {
   std::string no_database;              // why not
   remote::Settings global;              // SHOW GLOBAL VARIABLES
   remote::Settings status;              // SHOW GLOBAL STATUS
+  Reply members;                        // of the group that it is in
   Reply prepared;                       // the session was set for locking
   Reply log_rows;                       // and to log rows, where the server logs statements
   remote::Settings session;             // its variables after that
@@ -50,8 +51,5 @@ struct Seen {
 
 // One Finding for each thing looked at, always in the same order.
 std::vector<Finding> judge(const Seen& seen, const Options& options);
-
-// Throws only if nothing can be asked: unreachable, or not let in.
-std::vector<Finding> doctor(const spi::Url& url);
 
 }  // namespace hierlock::mysql

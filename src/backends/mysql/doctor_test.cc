@@ -19,22 +19,32 @@ Finding judged(const Seen& seen, const std::string& check, const std::string& ur
 }
 
 // In a group, with this mode.
-Seen in_group(const std::string& single_primary) {
+Seen group_of(const std::string& single_primary) {
   Seen seen;
   seen.global = {{"group_replication_group_name", "d7b0c1f0-0000-4000-8000-000000000000"},
                  {"group_replication_single_primary_mode", single_primary}};
+  seen.members.rows = {{"ONLINE"}, {"ONLINE"}, {"ONLINE"}};
   return seen;
 }
 
 TEST(Doctor, several_primaries_of_a_group_are_unsafe) {
-  const Finding finding = judged(in_group("OFF"), "group_replication");
+  const Finding finding = judged(group_of("OFF"), "group_replication");
   EXPECT_EQ(finding.verdict, Verdict::unsafe);
   EXPECT_NE(finding.fix, "");
 }
 
 TEST(Doctor, a_single_primary_is_good_but_its_locks_do_not_survive_it) {
-  EXPECT_EQ(judged(in_group("ON"), "group_replication").verdict, Verdict::good);
-  EXPECT_EQ(judged(in_group("ON"), "failover").verdict, Verdict::unknown);
+  EXPECT_EQ(judged(group_of("ON"), "group_replication").verdict, Verdict::good);
+  EXPECT_EQ(judged(group_of("ON"), "failover").verdict, Verdict::unknown);
+}
+
+TEST(Doctor, a_primary_that_does_not_see_the_majority_is_unsafe) {
+  Seen seen = group_of("ON");
+  seen.members.rows = {{"ONLINE"}, {"UNREACHABLE"}, {"UNREACHABLE"}};
+  EXPECT_EQ(judged(seen, "group_replication").verdict, Verdict::unsafe);
+  seen.members = {1142, "SELECT command denied", {}};
+  EXPECT_EQ(judged(seen, "group_replication").verdict, Verdict::unknown);
+  EXPECT_NE(judged(seen, "group_replication").fix.find("GRANT"), std::string::npos);
 }
 
 TEST(Doctor, a_group_that_is_not_configured_is_none) {

@@ -1,8 +1,6 @@
-#include "mysql/explain.h"
+#include "mysql/store.h"
 
-#include <map>
 #include <ranges>
-#include <utility>
 #include <vector>
 
 #include <hierlock/error.h>
@@ -22,41 +20,33 @@ struct Setup {
   Dialect dialect = Dialect::mysql;
   std::uint32_t buckets = plan::default_buckets;
   unsigned levels = default_levels;
-  std::string where;  // all of this is from
+  std::string where{};  // all of this is from
+
+  std::string counts() const { return std::to_string(buckets) + " buckets, " + std::to_string(levels) + " levels"; }
 };
-
-std::string counts(const Setup& setup) {
-  return std::to_string(setup.buckets) + " buckets, " + std::to_string(setup.levels) + " levels";
-}
-
-Setup assumed(const Options& options) {
-  Setup setup;
-  setup.buckets = options.layout.buckets.value_or(setup.buckets);
-  setup.levels = options.layout.levels.value_or(setup.levels);
-  return setup;
-}
 
 // Asks the database, and changes nothing there.
 Setup find_out(const Options& options) {
-  Setup setup = assumed(options);
+  const Layout& layout = options.layout;
+  Setup setup{.buckets = layout.buckets.value_or(plan::default_buckets),
+              .levels = layout.levels.value_or(default_levels)};
   try {
     Deadline soon(patience);
     Connection connection(options.address, soon);
     setup.dialect = dialect_of(connection);
-    const std::string server = (connection.mariadb() ? "MariaDB " : "MySQL ") + connection.version();
+    setup.where = (connection.mariadb() ? "MariaDB " : "MySQL ") + connection.version() + "; ";
     const Reply reply =
-        connection.query("SELECT buckets, levels FROM `" + options.layout.settings_table() + "` WHERE id=1", soon);
+        connection.query("SELECT buckets, levels FROM `" + layout.settings_table() + "` WHERE id=1", soon);
     if (reply.well() && !reply.rows.empty()) {
       setup.buckets = endpoint::number<std::uint32_t>(reply.rows[0].at(0));
       setup.levels = endpoint::number<unsigned>(reply.rows[0].at(1));
-      setup.where = server + "; " + counts(setup) + ", as recorded in " + options.layout.settings_table();
+      setup.where += setup.counts() + ", as recorded in " + layout.settings_table();
     } else {
-      setup.where = server + "; nothing is recorded in " + options.layout.settings_table() + ", so " + counts(setup) +
-                    (options.layout.buckets || options.layout.levels ? " as the URL says" : " by default");
+      setup.where += "nothing is recorded in " + layout.settings_table() + ", so " + setup.counts() +
+                     (layout.buckets || layout.levels ? " as the URL says" : " by default");
     }
   } catch (const Error& error) {
-    setup.where =
-        std::string("assuming MySQL, ") + counts(setup) + ", because the server was not asked: " + error.what();
+    setup.where = "assuming MySQL, " + setup.counts() + ", because the server was not asked: " + error.what();
   }
   return setup;
 }
@@ -79,18 +69,14 @@ std::string in_lines(std::string sql, Form form) {
   return sql;
 }
 
-std::string shared_rows(const spi::Plan& plan, std::uint32_t buckets) {
-  std::map<std::pair<unsigned, std::uint32_t>, std::vector<std::string>> nodes;
-  for (const spi::Step& step : plan.steps()) {
-    nodes[{step.level, plan::bucket_of(step.key, buckets)}].push_back(spi::describe_key(step.space, step.key));
-  }
+std::string false_contention(const spi::Plan& plan, std::uint32_t buckets) {
   std::string out;
-  for (const auto& [row, names] : nodes) {
-    if (names.size() < 2) continue;
+  for (const plan::SharedRow& row : plan::shared_rows(plan, buckets)) {
     out += "-- false contention: ";
-    for (std::size_t i = 0; i < names.size(); ++i)
-      out += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-    out += " share the row (" + std::to_string(row.first) + ", " + std::to_string(row.second) + ")\n";
+    for (std::size_t i = 0; i < row.nodes.size(); ++i) {
+      out += (i == 0 ? "" : i + 1 == row.nodes.size() ? " and " : ", ") + row.nodes[i];
+    }
+    out += " share the row (" + std::to_string(row.level) + ", " + std::to_string(row.bucket) + ")\n";
   }
   return out.empty() && plan.steps().size() > 1 ? "-- no two of these nodes share a row\n" : out;
 }
@@ -106,7 +92,7 @@ std::string statements(const spi::Url& url, const spi::Plan& plan) {
   plan::check_rows(plan, setup.levels, "mysql");
   const std::vector<plan::Row> rows = plan::rows_of(plan, setup.buckets);
   const Form form = usual_form(rows);
-  return "-- " + setup.where + "\n" + shared_rows(plan, setup.buckets) +
+  return "-- " + setup.where + "\n" + false_contention(plan, setup.buckets) +
          in_lines(endpoint::filled_in(
                       lock_rows(setup.dialect, {options.layout.table, setup.buckets, setup.levels}, rows, false, form),
                       rows | std::views::transform(&plan::Row::bucket)),

@@ -42,13 +42,14 @@ std::optional<FenceAnswer> read_floor(const Reply& reply) {
                      .minted = number(row[4]) & fence_mask};
 }
 
-std::shared_ptr<Mint> Fences::check(Connection& connection, WaitLimit& limit) {
+std::shared_ptr<Mint> Fences::check(Connection& connection, const std::string& server, WaitLimit& limit) {
   const std::uint64_t given = highest_.load();  // before the server mints: others are given more meanwhile
   const std::string questions[] = {floor_question(layout_, connection.mariadb()), "COMMIT"};
-  return check(connection, given, connection.query_all(questions, limit).front(), limit);
+  return check(connection, server, given, connection.query_all(questions, limit).front(), limit);
 }
 
-std::shared_ptr<Mint> Fences::check(Connection& connection, std::uint64_t given, const Reply& reply, WaitLimit& limit) {
+std::shared_ptr<Mint> Fences::check(Connection& connection, const std::string& server, std::uint64_t given,
+                                    const Reply& reply, WaitLimit& limit) {
   if (reply.code == no_such_column) {
     throw Error(ErrorKind::incompatible,
                 layout_.settings_table() +
@@ -57,7 +58,7 @@ std::shared_ptr<Mint> Fences::check(Connection& connection, std::uint64_t given,
                 reply.code);
   }
   if (!reply.well() && reply.code != no_such_table) {
-    throw error_of(reply.code, reply.message, "read the fence floor in " + layout_.settings_table());
+    throw error_of(reply, "read the fence floor in " + layout_.settings_table());
   }
   std::optional<FenceAnswer> answer = read_floor(reply);
   if (!answer) {
@@ -74,7 +75,7 @@ std::shared_ptr<Mint> Fences::check(Connection& connection, std::uint64_t given,
                   locked.reply.code);
     }
     if (!locked.reply.well()) {
-      throw error_of(locked.reply.code, locked.reply.message, "raise the fence floor in " + layout_.settings_table());
+      throw error_of(locked.reply, "raise the fence floor in " + layout_.settings_table());
     }
     if (!locked.row) {
       throw Error(ErrorKind::incompatible, layout_.settings_table() +
@@ -90,7 +91,7 @@ std::shared_ptr<Mint> Fences::check(Connection& connection, std::uint64_t given,
                 "had received the last fence floor, and others have locked here since. Fences would fall; restart this "
                 "server with its clock set right");
   }
-  return mint(connection, row);
+  return mint(server, row);
 }
 
 // `only`: raises the floor for that one, and changes nothing else.
@@ -116,8 +117,8 @@ Fences::Locked Fences::settle(Connection& connection, std::uint64_t given, const
   return {.row = row};
 }
 
-std::shared_ptr<Mint> Fences::mint(const Connection& connection, const FenceRow& row) {
-  const std::string name = connection.identity() + "\n+" + std::to_string(row.offset);
+std::shared_ptr<Mint> Fences::mint(const std::string& server, const FenceRow& row) {
+  const std::string name = server + "\n+" + std::to_string(row.offset);
   const std::lock_guard guard(mutex_);
   if (newest_ == nullptr || newest_->name != name) newest_ = std::make_shared<Mint>(name, row.offset);
   newest_->limit = std::min(row.floor + fence_slack, fence_mask);

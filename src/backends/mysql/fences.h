@@ -1,41 +1,35 @@
 // Fences: why the numbers that become fences only rise, across servers too.
 //
 // The server mints them. UUID_SHORT() without its top byte (the server's id) is the second in which the server was
-// started, times 2^24, plus a count. On one server these numbers rise, also over restarts. They fall only if the clock
-// is set back, or if the server mints more than 2^24 numbers a second for as long as it runs. On another server they
-// may be anything: a replica that was started before its primary mints lower ones. So a fence's number is what the
-// server minted plus an OFFSET. One row, of the settings, records together
-//   the floor,
-//   the server that mints now,
-//   the offset of that server.
+// started, times 2^24, plus a count. On one server these numbers rise, also over restarts, unless its clock is set back
+// or it mints more than 2^24 numbers a second. A replica that was started before its primary mints lower ones. So a
+// fence's number is what the server minted plus an OFFSET. One row of the settings records the floor, the server that
+// mints now, and the offset of that server.
 //
-// INVARIANT 1: a number that is given out is at most the recorded floor + fence_slack at the moment it is given out.
+// INVARIANT 1: a number that is given out is at most the recorded floor + fence_slack at that moment.
 // INVARIANT 2: the row's server and offset change only under the row's lock, in one transaction with the floor. The
 // first number by the new offset is above the old floor + fence_slack, and becomes the new floor.
 //
-// By 1 everything that was given out before such a change is at most the old floor + fence_slack; by 2 everything after
-// it is above. Between two changes one server mints with one offset, and its numbers rise. So fences rise.
+// By 1 all numbers before such a change are at most the old floor + fence_slack; by 2 all numbers after it are above.
+// Between two changes one server mints with one offset, and its numbers rise. So fences rise.
 //
 // - A new connection reads the row in the round trip that it needs anyway. If the row names another server, or if this
-//   server mints below the floor (its clock was set back before it was started), the connection settles: it locks the
-//   row, reads it again and records a new offset. If two processes do so at once, the second finds what the first has
-//   recorded, and uses that. The offset is the least that will do, and 0 if the server's own numbers are high enough.
-// - The offsets of earlier servers need not be known. If such a server mints again, it settles again.
-// - A connection keeps its offset. The offset of its server changes only if another server was the primary in between
-//   or if the server was restarted. That usually ends the connection. For one that survives (a primary that was demoted
-//   and promoted again within seconds), the housekeeping compares the row every 3 s, as it looks for read_only: then
-//   the Locker's connections are not used again, and its locks are lost. The offset is part of Session::server(), so
-//   one new connection is enough for that, too. Until then such a connection gives out lower numbers, as a former
-//   primary does that nobody has noticed yet. It raises the floor only if the row still names its server and offset, so
-//   these numbers stay at most the old floor + fence_slack: below all that were given out since.
+//   server mints below the floor, the connection settles: it locks the row, reads it again and records the least offset
+//   that will do. If two processes do so at once, the second finds and uses what the first has recorded.
+// - A connection keeps its offset. A primary that was demoted and promoted again within seconds may keep its
+//   connections, and its offset has changed. The housekeeping compares the row every 3 s; then their locks are lost.
+//   The offset is part of Session::server(), so one new connection is enough for that, too. Until then such a
+//   connection gives out numbers below all that were given out since: it raises the floor only if the row still names
+//   its server and offset.
 // - A replica may be promoted before it has received the last floor. A Locker that settles there uses the highest
-//   number that it was given itself, if that is higher. If another process has settled already, without knowing of
-//   that number, the offset is in use and must not change any more: the Locker refuses the server (unsafe_topology).
+// number
+//   that it was given itself, if that is higher. If another process has settled already, without knowing of that
+//   number, the offset is in use and must not change any more: the Locker refuses the server (unsafe_topology).
 // - A former primary that is still written to, and does not receive the row, can raise its own floor beyond the slack.
 //   Nothing here can see that; see docs/mysql.md.
 //
-// The floor is raised on a connection that holds no lock: by the housekeeping when half of the slack is used up, and
-// only if that comes too late (2^24 numbers since then) by the acquire that would break invariant 1, before it returns.
+// The housekeeping raises the floor on a connection that holds no lock, when half of the slack is used up. If that
+// comes too late, the acquire that would break invariant 1 raises it before it returns.
 #pragma once
 
 #include <atomic>
@@ -108,9 +102,10 @@ class Fences {
   // For each new connection, before it is used: where its numbers come from, which are above all that were given out.
   // Records an offset and raises the floor where that is due. Throws unsafe_topology, incompatible if the settings are
   // not as they should be, unavailable.
-  std::shared_ptr<Mint> check(Connection& connection, WaitLimit& limit);
+  std::shared_ptr<Mint> check(Connection& connection, const std::string& server, WaitLimit& limit);
   // The same, where floor_question() was asked along with something else, when highest() was `given`.
-  std::shared_ptr<Mint> check(Connection& connection, std::uint64_t given, const Reply& reply, WaitLimit& limit);
+  std::shared_ptr<Mint> check(Connection& connection, const std::string& server, std::uint64_t given,
+                              const Reply& reply, WaitLimit& limit);
   // A server minted this for a lock. The number, which must not be given out before the floor is raised if it is above
   // mint.limit.
   std::uint64_t minted(const Mint& mint, std::uint64_t uuid_short) noexcept;
@@ -125,7 +120,7 @@ class Fences {
  private:
   struct Locked;
   Locked settle(Connection& connection, std::uint64_t given, const Mint* only, WaitLimit& limit) const;
-  std::shared_ptr<Mint> mint(const Connection& connection, const FenceRow& row);
+  std::shared_ptr<Mint> mint(const std::string& server, const FenceRow& row);
 
   const Layout& layout_;
   std::atomic<std::uint64_t> highest_{0};

@@ -4,8 +4,13 @@
 #include <hierlock/target.h>
 
 #include "plan/option.h"
+#include "plan/text.h"
 
 namespace hierlock::mysql {
+
+std::string how_to_provision(const Options& options) {
+  return "run `hierlock provision --on " + plan::shell_word(options.url) + "`, or use ?provision=lazy";
+}
 
 Options read_url(const spi::Url& url) {
   Options options;

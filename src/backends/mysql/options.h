@@ -35,6 +35,9 @@ struct Options {
   bool only_look = false;                         // make no table, not even with lazy
 };
 
+// What to do where tables or rows are missing.
+std::string how_to_provision(const Options& options);
+
 // Throws invalid_argument.
 Options read_url(const spi::Url& url);
 

@@ -1,4 +1,4 @@
-#include "mysql/provision.h"
+#include "mysql/store.h"
 
 #include <memory>
 #include <string>
@@ -43,7 +43,8 @@ std::string where(const RowRange& range) {
 class Maker final : public remote::RowMaker {
  public:
   Maker(const Options& options, std::uint32_t chunk) : table_("`" + options.layout.table + "`") {
-    connection_ = connect(options, 10s);
+    Deadline to_connect(10s);
+    connection_ = connect(options, to_connect).connection;
     Deadline limit(1min);
     recorded_ = read_or_make(*connection_, options, limit);
     prepare(chunk, limit);
@@ -68,7 +69,7 @@ class Maker final : public remote::RowMaker {
       if (reply.well()) return reply.changed;
       const bool in_the_way =
           reply.code == codes::duplicate_key || reply.code == codes::lock_wait_timeout || reply.code == codes::deadlock;
-      if (!in_the_way || tries == most_tries) throw error_of(reply.code, reply.message, "make rows of " + table_);
+      if (!in_the_way || tries == most_tries) throw error_of(reply, "make rows of " + table_);
       begin(range_, false);
     }
   }

@@ -8,6 +8,7 @@
 #include "mysql/options.h"
 #include "mysql/statements.h"
 #include "mysql_client/connection.h"
+#include "remote/checkup.h"
 
 namespace hierlock::mysql {
 
@@ -15,10 +16,21 @@ inline constexpr int layout_format = 1;
 inline constexpr unsigned default_levels = 3;
 
 // A session that is ready to lock, with one round trip after the login. Throws unsafe_topology where row locks do not
-// exclude (Galera, several primaries, a read-only server). `floor`: floor_question() is asked along, too, and that is
-// the answer.
-std::unique_ptr<Connection> connect(const Options& options, WaitLimit& limit, Reply* floor = nullptr);
-std::unique_ptr<Connection> connect(const Options& options, Clock::duration time);
+// exclude (fitness.h).
+struct Ready {
+  std::unique_ptr<Connection> connection;
+  std::string server{};   // which it is, for comparing
+  bool in_group = false;  // of group replication
+  Reply floor{};          // the answer to floor_question(), if that was asked along
+};
+enum class Floor : bool { not_asked, asked };
+Ready connect(const Options& options, WaitLimit& limit, Floor floor = Floor::not_asked);
+
+// What the settings record (format, buckets, levels), against what the URL asks for. And the engine of the table of
+// rows, which ask_for_engine() asks for.
+remote::Judgement judge_recorded(const endpoint::Row& row, const Layout& layout);
+std::string ask_for_engine(const std::string& table);
+remote::Judgement judge_engine(const Reply& reply, const std::string& table);
 
 // Reads what is recorded and compares it with what the URL asks for and with what the table of rows was made for
 // (incompatible); with ?provision=lazy makes what is missing, otherwise throws not_provisioned. Of rows, and of their

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "mysql/fitness.h"
 #include "mysql_client/error_codes.h"
 
 namespace hierlock::mysql {
@@ -12,7 +13,6 @@ namespace {
 
 using codes::lock_wait_timeout, codes::deadlock, codes::query_interrupted, codes::lock_no_wait;
 constexpr std::chrono::milliseconds longest_look{50};
-constexpr std::string_view heartbeat_question = "SELECT CONNECTION_ID(), @@global.read_only";
 
 remote::LockReply::Kind kind_of(unsigned code, bool no_wait) {
   using Kind = remote::LockReply::Kind;
@@ -24,11 +24,13 @@ remote::LockReply::Kind kind_of(unsigned code, bool no_wait) {
 
 }  // namespace
 
-bool is_writable(const std::optional<std::string>& read_only) { return read_only == "0" || read_only == "OFF"; }
-
-RowSession::RowSession(std::unique_ptr<Connection> connection, std::shared_ptr<Mint> mint, const BucketTable& table,
-                       std::shared_ptr<remote::OpenSessions> open)
-    : connection_(std::move(connection)), mint_(std::move(mint)), table_(table), open_(std::move(open)) {
+RowSession::RowSession(std::unique_ptr<Connection> connection, bool in_group, std::shared_ptr<Mint> mint,
+                       const BucketTable& table, std::shared_ptr<remote::OpenSessions> open)
+    : connection_(std::move(connection)),
+      fitness_(fitness_now(in_group)),
+      mint_(std::move(mint)),
+      table_(table),
+      open_(std::move(open)) {
   open_->enter(connection_->id());
 }
 
@@ -90,7 +92,7 @@ void RowSession::unlock_all(WaitLimit& limit) noexcept {
 }
 
 void RowSession::begin_heartbeat() {
-  connection_->begin(heartbeat_question);
+  connection_->begin("SELECT CONNECTION_ID(), " + fitness_);
   beating_ = true;
 }
 
@@ -110,8 +112,8 @@ RowSession::Beat RowSession::wait_for_heartbeat(WaitLimit& limit) {
 
 RowSession::Beat RowSession::judge(const Reply& reply) {
   beating_ = false;
-  const bool alive = reply.well() && !reply.rows.empty() && reply.rows[0].at(0) == std::to_string(id()) &&
-                     is_writable(reply.rows[0].at(1));
+  const bool alive =
+      reply.well() && !reply.rows.empty() && reply.rows[0].at(0) == std::to_string(id()) && is_fit(reply.rows[0].at(1));
   if (!alive) connection_->give_up();
   return alive ? Beat::alive : Beat::dead;
 }

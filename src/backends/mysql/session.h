@@ -21,15 +21,11 @@ inline constexpr std::chrono::nanoseconds lease = std::chrono::seconds(10);
 // How many connections a Locker may have beyond `connections=`: the pool's two on the side, and the Looker's.
 inline constexpr std::size_t sessions_beyond = remote::SessionPool::beyond + 1;
 
-// A primary that becomes a replica goes on locking rows, but they exclude nobody on the new primary any more.
-inline constexpr std::string_view fit_for_locks = "SELECT @@global.read_only";
-bool is_writable(const std::optional<std::string>& read_only);
-
 class RowSession final : public remote::Session {
  public:
   // `table` must outlive it. It is among `open` as long as it lives.
-  RowSession(std::unique_ptr<Connection> connection, std::shared_ptr<Mint> mint, const BucketTable& table,
-             std::shared_ptr<remote::OpenSessions> open);
+  RowSession(std::unique_ptr<Connection> connection, bool in_group, std::shared_ptr<Mint> mint,
+             const BucketTable& table, std::shared_ptr<remote::OpenSessions> open);
   ~RowSession() override;
 
   std::uint64_t id() const noexcept override { return connection_->id(); }
@@ -47,19 +43,23 @@ class RowSession final : public remote::Session {
 
   Connection& connection() noexcept { return *connection_; }
   Mint& mint() const noexcept { return *mint_; }
+  const std::string& fitness() const noexcept { return fitness_; }  // fitness_now() of its server
 
  private:
   remote::LockReply lock(std::span<const plan::Row> rows, bool no_wait, Form form, WaitLimit& limit);
   Beat judge(const Reply& reply);
 
   const std::unique_ptr<Connection> connection_;
+  const std::string fitness_;
   const std::shared_ptr<Mint> mint_;
   const BucketTable& table_;
   const std::shared_ptr<remote::OpenSessions> open_;
   bool beating_ = false;  // the answer to a heartbeat is still to come
 };
 
-inline Mint& mint_of(const remote::Session& session) { return static_cast<const RowSession&>(session).mint(); }
+// All sessions of the store are RowSessions.
+inline const RowSession& row_session(const remote::Session& session) { return static_cast<const RowSession&>(session); }
+inline Mint& mint_of(const remote::Session& session) { return row_session(session).mint(); }
 inline Connection& connection_of(remote::Session& session) { return static_cast<RowSession&>(session).connection(); }
 
 }  // namespace hierlock::mysql

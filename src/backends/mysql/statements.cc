@@ -95,14 +95,15 @@ std::string lock_rows_name(std::span<const plan::Row> rows, bool no_wait, Form f
   return name;
 }
 
-std::span<const SessionSetting> session_settings(Dialect dialect) {
-  static constexpr SessionSetting mysql[] = {
+std::vector<SessionSetting> session_settings(Dialect dialect) {
+  const bool mysql = dialect == Dialect::mysql;
+  std::vector<SessionSetting> settings{
       {"sql_mode", "'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'", "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"},
       {"sql_select_limit", "18446744073709551615", "18446744073709551615"},
       {"sql_safe_updates", "0", "OFF"},
       {"sql_big_selects", "1", "ON"},
-      {"transaction_isolation", "'READ-COMMITTED'", "READ-COMMITTED"},
-      {"transaction_read_only", "0", "OFF"},
+      {mysql ? "transaction_isolation" : "tx_isolation", "'READ-COMMITTED'", "READ-COMMITTED"},
+      {mysql ? "transaction_read_only" : "tx_read_only", "0", "OFF"},
       {"autocommit", "0", "OFF"},
       {"completion_type", "0", "NO_CHAIN"},
       {"wait_timeout", "12", "12"},
@@ -111,36 +112,24 @@ std::span<const SessionSetting> session_settings(Dialect dialect) {
       {"net_write_timeout", "60", "60"},
       {"innodb_lock_wait_timeout", "2", "2"},
       {"lock_wait_timeout", "10", "10"},
-      {"max_execution_time", "0", "0"},
-      // Where the version knows it; if not, another one is set to what it is. (Of its whole value, with a part
-      // replaced, MySQL 9.7 sometimes reads more than is there: 1231.)
-      {"optimizer_switch",
-       "IF(@@optimizer_switch LIKE '%hypergraph_optimizer=%', 'hypergraph_optimizer=off', 'derived_merge=on')",
-       "hypergraph_optimizer=off"},
   };
-  static constexpr SessionSetting mariadb[] = {
-      {"sql_mode", "'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'", "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"},
-      {"sql_select_limit", "18446744073709551615", "18446744073709551615"},
-      {"sql_safe_updates", "0", "OFF"},
-      {"sql_big_selects", "1", "ON"},
-      {"tx_isolation", "'READ-COMMITTED'", "READ-COMMITTED"},
-      {"tx_read_only", "0", "OFF"},
-      {"autocommit", "0", "OFF"},
-      {"completion_type", "0", "NO_CHAIN"},
-      {"wait_timeout", "12", "12"},
-      {"interactive_timeout", "12", "12"},
-      {"idle_transaction_timeout", "0", "0"},
-      {"idle_readonly_transaction_timeout", "0", "0"},
-      {"idle_write_transaction_timeout", "0", "0"},
-      {"net_read_timeout", "30", "30"},
-      {"net_write_timeout", "60", "60"},
-      {"innodb_lock_wait_timeout", "2", "2"},
-      {"lock_wait_timeout", "10", "10"},
-      {"max_statement_time", "0", "0.000000"},
-      {"optimizer_switch", "'derived_merge=on'", "derived_merge=on"},
-  };
-  if (dialect == Dialect::mysql) return mysql;
-  return mariadb;
+  if (mysql) {
+    settings.push_back({"max_execution_time", "0", "0"});
+    // Where the version knows it; if not, another one is set to what it is. (Of its whole value, with a part
+    // replaced, MySQL 9.7 sometimes reads more than is there: 1231.)
+    settings.push_back(
+        {"optimizer_switch",
+         "IF(@@optimizer_switch LIKE '%hypergraph_optimizer=%', 'hypergraph_optimizer=off', 'derived_merge=on')",
+         "hypergraph_optimizer=off"});
+    return settings;
+  }
+  for (const char* name :
+       {"idle_transaction_timeout", "idle_readonly_transaction_timeout", "idle_write_transaction_timeout"}) {
+    settings.push_back({name, "0", "0"});
+  }
+  settings.push_back({"max_statement_time", "0", "0.000000"});
+  settings.push_back({"optimizer_switch", "'derived_merge=on'", "derived_merge=on"});
+  return settings;
 }
 
 std::string prepare_session(Dialect dialect) {
@@ -159,30 +148,8 @@ std::string make_row(const BucketTable& table, unsigned level, std::uint32_t buc
          marked(table, "") + ")";
 }
 
-std::string make_bucket_table(const BucketTable& table) {
-  return "CREATE TABLE IF NOT EXISTS " + table.quoted() + " (level TINYINT NOT NULL, bucket INT NOT NULL, " +
-         table.mark() + " TINYINT AS (level) VIRTUAL, PRIMARY KEY (level, bucket)) ENGINE=InnoDB";
-}
-
-std::string mark_bucket_table(const BucketTable& table) {
-  return "ALTER TABLE " + table.quoted() + " ADD COLUMN " + table.mark() + " TINYINT AS (level) VIRTUAL";
-}
-
 std::string look_at_mark(const BucketTable& table) {
   return "SELECT " + table.mark() + " FROM " + table.quoted() + " WHERE 1=0";
-}
-
-std::string make_settings_table(std::string_view settings_table) {
-  return "CREATE TABLE IF NOT EXISTS `" + std::string(settings_table) +
-         "` (id TINYINT NOT NULL PRIMARY KEY, format INT NOT NULL, buckets INT NOT NULL, levels TINYINT NOT NULL, "
-         "fence_floor BIGINT UNSIGNED NOT NULL, mint_server INT UNSIGNED NOT NULL, mint_offset BIGINT UNSIGNED NOT "
-         "NULL) ENGINE=InnoDB";
-}
-
-std::string upgrade_settings_table(std::string_view settings_table) {
-  return "ALTER TABLE `" + std::string(settings_table) +
-         "` CHANGE COLUMN fence_server mint_server INT UNSIGNED NOT NULL, ADD COLUMN mint_offset BIGINT UNSIGNED NOT "
-         "NULL DEFAULT 0";
 }
 
 }  // namespace hierlock::mysql

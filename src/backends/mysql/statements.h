@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plan/buckets.h"
 
@@ -12,11 +13,10 @@ namespace hierlock::mysql {
 
 enum class Dialect : std::uint8_t { mysql, mariadb };
 
-// The table of rows (H3), and the numbers that it was made for. With other numbers one path is other rows, and what is
-// compared when a store is opened may have changed since: somebody drops the tables and makes them anew. So the numbers
-// are the name of a column, which is virtual and takes no room, and every statement that locks mentions it: one for
-// other numbers is an error of the server, in the round trip that would have locked. (That the settings are read in the
-// same statement was the other way, and takes the servers a sixth longer: docs/architecture.md.)
+// The table of rows (H3), and the numbers that it was made for. With other numbers one path is other rows. The numbers
+// are compared when a store is opened, but the tables may be dropped and made anew later. So the numbers are also the
+// name of a virtual column, which takes no room, and every locking statement mentions it. A statement for other numbers
+// is an error of the server. (Reading the settings in the statement takes a sixth longer: docs/architecture.md.)
 struct BucketTable {
   std::string name;
   std::uint32_t buckets = 0;
@@ -29,13 +29,17 @@ struct BucketTable {
   static constexpr std::string_view mark_prefix = "made_for_";
 };
 
-// The locking statement of these rows (H4), which takes record locks in their order and no gaps, because each is read
-// by its whole primary key. The buckets are parameters: all plans of one shape share one prepared statement.
+// The name as a value, as the server stores it.
+inline std::string stored_name(const std::string& table) {
+  return "IF(@@lower_case_table_names=0, '" + table + "', LOWER('" + table + "'))";
+}
+
+// The statement that locks these rows (H4). Each row is read by its whole primary key, so it takes record locks and no
+// gaps, in their order. The buckets are parameters: all plans of one shape share one prepared statement.
 //
-// `together`: a join, of which each row is read before the next. It answers UUID_SHORT(), read when all rows are
-// locked, and CONNECTION_ID(); or no row if one is missing. `one_by_one`: a SELECT a row, of which the last answers
-// that, and those before it their place (0, 1, …) and 0, so that a missing one is known by its place's absence (H6). It
-// takes the server a fifth longer (docs/bench.md).
+// `together`: a join, which answers UUID_SHORT(), read when all rows are locked, and CONNECTION_ID(); or no row if one
+// is missing. `one_by_one`: a SELECT a row. The last answers the same, the others their place (0, 1, …) and 0, so that
+// a missing row is known (H6). It takes the server a fifth longer (docs/bench.md).
 enum class Form : std::uint8_t { together, one_by_one };
 std::string lock_rows(Dialect dialect, const BucketTable& table, std::span<const plan::Row> rows, bool no_wait,
                       Form form);
@@ -53,7 +57,7 @@ struct SessionSetting {
   const char* value;  // as SQL
   const char* shown;  // what SHOW SESSION VARIABLES then says, or a part of it
 };
-std::span<const SessionSetting> session_settings(Dialect dialect);
+std::vector<SessionSetting> session_settings(Dialect dialect);
 // All of them by one statement, which is the first of each session.
 std::string prepare_session(Dialect dialect);
 // A server that logs statements takes neither writes nor locks at READ COMMITTED (1665).
@@ -67,12 +71,7 @@ inline constexpr std::string_view wait_shortly = "SET SESSION innodb_lock_wait_t
 // Makes a row that is missing, without waiting for anybody who holds another; harmless if it is there.
 std::string make_row(const BucketTable& table, unsigned level, std::uint32_t bucket);
 
-std::string make_bucket_table(const BucketTable& table);
-std::string mark_bucket_table(const BucketTable& table);  // one that was made without
-std::string look_at_mark(const BucketTable& table);       // an error of the server, if it has another or none
-std::string make_settings_table(std::string_view settings_table);
-// For one that was made before there were offsets of fences. The column gets another name, so that a build that knows
-// no offsets finds it missing with its next connection, and gives out no lower fences.
-std::string upgrade_settings_table(std::string_view settings_table);
+// An error of the server if the table was made for other numbers, or does not say.
+std::string look_at_mark(const BucketTable& table);
 
 }  // namespace hierlock::mysql

@@ -1,9 +1,6 @@
 #include "mysql/store.h"
 
-#include <algorithm>
-#include <chrono>
 #include <optional>
-#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -11,20 +8,17 @@
 #include <hierlock/spi/store.h>
 
 #include "mysql/doctor.h"
-#include "mysql/explain.h"
 #include "mysql/fences.h"
+#include "mysql/fitness.h"
 #include "mysql/notice_sql.h"
-#include "mysql/provision.h"
 #include "mysql/schema.h"
 #include "mysql/session.h"
 #include "mysql/statements.h"
-#include "mysql/view_session.h"
 #include "mysql/views.h"
 #include "mysql_client/error_codes.h"
-#include "mysql_client/errors.h"
 #include "plan/buckets.h"
-#include "plan/text.h"
 #include "remote/gate.h"
+#include "remote/opening.h"
 #include "remote/session_driver.h"
 
 namespace hierlock::mysql {
@@ -42,27 +36,18 @@ constexpr seconds connect_time{5}, look_at_server_interval{3}, longest_try{2};
 constexpr std::size_t most_rows = 65535;  // placeholders of a prepared statement, on both servers
 using codes::lock_wait_timeout, codes::deadlock, codes::duplicate_key, codes::no_such_session;
 
-// How long open() may take, and what ends it before.
-struct OpeningLimits {
-  std::optional<std::chrono::nanoseconds> time;  // none: connect_time for each of its two halves
-  std::stop_token cancel;
-};
-
 // Rows of one table, each read by its primary key in one transaction (H3, H4).
 class RowStore final : public remote::SessionStore {
  public:
-  RowStore(Options options, OpeningLimits opening) : options_(std::move(options)), opening_(std::move(opening)) {}
+  RowStore(Options options, remote::Opening opening) : options_(std::move(options)), opening_(std::move(opening)) {}
 
   void attach(remote::SessionServices& services) override {
     services_ = &services;
     notices_.emplace(notice_sql_, notice_channel_, services.pool());
     try {
       services.pool().add(first_session());
-    } catch (const Error&) {
-      if (opening_.cancel.stop_requested()) {
-        throw Error(ErrorKind::cancelled, "opening " + options_.url + " was cancelled");
-      }
-      throw;
+    } catch (const Error& error) {
+      opening_.failed(error, options_.url);
     }
   }
 
@@ -94,10 +79,8 @@ class RowStore final : public remote::SessionStore {
 
   std::unique_ptr<Session> connect(WaitLimit& limit) override {
     const std::uint64_t given = fences_.highest();
-    Reply floor;
-    auto connection = mysql::connect(options_, limit, &floor);
-    auto mint = fences_.check(*connection, given, floor, limit);
-    return std::make_unique<RowSession>(std::move(connection), std::move(mint), table_, services_->open_sessions());
+    Ready ready = mysql::connect(options_, limit, Floor::asked);
+    return session(ready, fences_.check(*ready.connection, ready.server, given, ready.floor, limit));
   }
   bool interrupt(Session& side, const Session& waiting, Deadline& limit) override {
     const Reply reply = connection_of(side).query("KILL QUERY " + std::to_string(waiting.id()), limit);
@@ -120,9 +103,13 @@ class RowStore final : public remote::SessionStore {
 
  private:
   std::unique_ptr<Session> first_session();
+  std::unique_ptr<Session> session(Ready& ready, std::shared_ptr<Mint> mint) const {
+    return std::make_unique<RowSession>(std::move(ready.connection), ready.in_group, std::move(mint), table_,
+                                        services_->open_sessions());
+  }
 
   const Options options_;
-  const OpeningLimits opening_;
+  const remote::Opening opening_;
   BucketTable table_;
   Fences fences_{options_.layout};
   remote::Looker looker_{[this](Deadline& limit) { return connect_to_look(options_, limit); },
@@ -135,18 +122,12 @@ class RowStore final : public remote::SessionStore {
 };
 
 std::unique_ptr<Session> RowStore::first_session() {
-  constexpr std::chrono::hours longest{24 * 365};  // so that no deadline overflows
-  const Clock::time_point begin = Clock::now();
-  const auto in = [&](Clock::duration usual) {
-    return opening_.time ? begin + std::min<std::chrono::nanoseconds>(*opening_.time, longest) : Clock::now() + usual;
-  };
-  Deadline to_connect(in(connect_time), opening_.cancel);
+  Deadline to_connect = opening_.deadline();
   if (!to_connect.next()) throw Error(ErrorKind::unavailable, "there was no time to connect to " + options_.url);
-  auto first = mysql::connect(options_, to_connect);
-  Deadline to_read(in(connect_time), opening_.cancel);
-  table_ = read_or_make(*first, options_, to_read);
-  auto mint = fences_.check(*first, to_read);
-  return std::make_unique<RowSession>(std::move(first), std::move(mint), table_, services_->open_sessions());
+  Ready ready = mysql::connect(options_, to_connect);
+  Deadline to_read = opening_.deadline();
+  table_ = read_or_make(*ready.connection, options_, to_read);
+  return session(ready, fences_.check(*ready.connection, ready.server, to_read));
 }
 
 std::vector<Cell> RowStore::cells(const spi::Plan& plan) const {
@@ -213,14 +194,14 @@ void RowStore::housekeep(Deadline& limit) {
   pool.on_the_side(
       [&](Session& side) {
         Connection& connection = connection_of(side);
-        const std::string questions[] = {std::string(fit_for_locks),
+        const std::string questions[] = {"SELECT " + row_session(side).fitness(),
                                          floor_question(options_.layout, connection.mariadb()), "COMMIT"};
         const std::vector<Reply> replies = connection.query_all(questions, limit);
         if (!replies.front().well() || connection.broken()) return false;
         const std::optional<FenceAnswer> answer = replies.size() > 1 ? read_floor(replies[1]) : std::nullopt;
         const bool mints = !answer || (answer->row.server == answer->server &&
                                        answer->row.offset == mint_of(side).offset);  // none: the settings are gone
-        if (mints && is_writable(replies.front().rows.at(0).at(0))) return true;
+        if (mints && is_fit(replies.front().rows.at(0).at(0))) return true;
         pool.distrust();
         services_->lose_all_on(side.server());
         side.give_up();  // the next look is at the server that is the primary by then
@@ -246,8 +227,7 @@ Error RowStore::missing(std::span<const Cell> cells, const remote::LockReply& re
   while (first + 1 < cells.size() && reply.there[first]) ++first;
   return {ErrorKind::not_provisioned,
           "level " + std::to_string(cells[first].level) + ", bucket " + std::to_string(cells[first].key) +
-              " is not in the table " + options_.layout.table + ", nothing was locked: run `hierlock provision --on " +
-              plan::shell_word(options_.url) + "`, or open with ?provision=lazy"};
+              " is not in the table " + options_.layout.table + ", nothing was locked: " + how_to_provision(options_)};
 }
 
 // Outside of any lock's transaction, one after the other in canonical order, each committed before the next (H11).
@@ -273,7 +253,7 @@ bool RowStore::make_missing(Session& session, std::span<const Cell> cells, const
     if (late == Late::fine && (said.code == lock_wait_timeout || said.code == duplicate_key || said.code == deadlock)) {
       return true;
     }
-    throw error_of(said.code, said.message, "make a missing row of " + options_.layout.table);
+    throw error_of(said, "make a missing row of " + options_.layout.table);
   };
   if (!say(wait_shortly, Late::again)) return false;
   for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -293,11 +273,10 @@ std::unique_ptr<spi::Backend> open(const spi::Url& url, const OpenOptions& optio
   read.only_look = !options.create;
   const std::size_t connections = read.connections;
   const remote::GateOptions gate{.owners = options.owners, .publish_after = read.publish_after};
-  return remote::make_gate(
-      std::make_unique<remote::SessionDriver>(
-          std::make_unique<RowStore>(std::move(read), OpeningLimits{options.connect_timeout, options.cancel}),
-          connections, remote::SessionDriver::Timing{.lease = lease}),
-      gate);
+  return remote::make_gate(std::make_unique<remote::SessionDriver>(
+                               std::make_unique<RowStore>(std::move(read), remote::Opening(options, connect_time)),
+                               connections, remote::SessionDriver::Timing{.lease = lease}),
+                           gate);
 }
 
 void enable() {

@@ -7,6 +7,10 @@
 #include <set>
 #include <thread>
 
+#include "mysql/notice_sql.h"
+#include "mysql/schema.h"
+#include "mysql/statements.h"
+
 namespace hierlock::mysql {
 
 namespace {
@@ -23,6 +27,18 @@ constexpr int tries_for_a_new_copy = 3;
 // `127.0.0.1:36754`, as MariaDB has it, without the port.
 std::string without_port(const std::string& host) { return host.substr(0, host.rfind(':')); }
 
+struct Unseen {
+  Reply reply;
+};
+
+// Asks for a part of a view. Throws Unseen.
+Reply ask(Connection& connection, const std::string& what, std::size_t most, WaitLimit& limit) {
+  const std::string select = limited_select(connection.mariadb(), server_time);
+  Reply reply = connection.query(select + what + " LIMIT " + std::to_string(most), limit);
+  if (!reply.well()) throw Unseen{std::move(reply)};
+  return reply;
+}
+
 View not_seen(Connection& connection, const Reply& reply, const Options& options, WaitLimit& limit) {
   View view;
   view.denied = lacks_right(reply.code);
@@ -30,15 +46,8 @@ View not_seen(Connection& connection, const Reply& reply, const Options& options
                   ? "this account may not see who waits for whom, so only what processes have written down about "
                     "themselves is shown: " +
                         grant_views(connection.mariadb(), account_of(connection, options, limit))
-                  : "the server's views of who waits for whom could not be read: " + reply.message + " (" +
-                        std::to_string(reply.code) + ")";
+                  : "the server's views of who waits for whom could not be read: " + reply.words();
   return view;
-}
-
-// The table's name as a value, as the server stores it.
-std::string stored_name(const Options& options) {
-  const std::string name = "'" + options.layout.table + "'";
-  return "IF(@@lower_case_table_names=0, " + name + ", LOWER(" + name + "))";
 }
 
 std::string too_many(std::size_t most) {
@@ -47,37 +56,29 @@ std::string too_many(std::size_t most) {
 
 // --- MySQL -----------------------------------------------------------------------------------------------------
 
-std::string hint() { return "SELECT /*+ MAX_EXECUTION_TIME(" + std::to_string(server_time.count()) + ") */ "; }
-
-View look_at_mysql(Connection& connection, const Options& options, WaitLimit& limit) {
-  const Reply on = connection.query("SELECT @@performance_schema", limit);
-  if (!on.well()) return not_seen(connection, on, options, limit);
-  if (on.rows.empty() || on.rows[0].at(0) != "1") {
+View look_at_mysql(Connection& connection, const std::string& table, WaitLimit& limit) {
+  if (ask(connection, "@@performance_schema", 1, limit).rows.at(0).at(0) != "1") {
     View view;
     view.note =
         "this server runs without performance_schema, so only what processes have written down about themselves is "
         "shown: start it with performance_schema=ON";
     return view;
   }
-  const Reply locks = connection.query(
-      hint() +
-          "l.ENGINE_LOCK_ID, l.ENGINE_TRANSACTION_ID, t.PROCESSLIST_ID, l.LOCK_TYPE, l.LOCK_MODE, l.LOCK_STATUS, "
-          "l.LOCK_DATA, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_TIME FROM performance_schema.data_locks "
-          "l LEFT JOIN performance_schema.threads t ON t.THREAD_ID=l.THREAD_ID WHERE l.OBJECT_SCHEMA=DATABASE() AND "
-          "l.OBJECT_NAME=" +
-          stored_name(options) + " LIMIT " + std::to_string(most_locks),
-      limit);
-  if (!locks.well()) return not_seen(connection, locks, options, limit);
+  const Reply locks = ask(
+      connection,
+      "l.ENGINE_LOCK_ID, l.ENGINE_TRANSACTION_ID, t.PROCESSLIST_ID, l.LOCK_TYPE, l.LOCK_MODE, l.LOCK_STATUS, "
+      "l.LOCK_DATA, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_TIME FROM performance_schema.data_locks l "
+      "LEFT JOIN performance_schema.threads t ON t.THREAD_ID=l.THREAD_ID WHERE l.OBJECT_SCHEMA=DATABASE() AND "
+      "l.OBJECT_NAME=" +
+          stored_name(table),
+      most_locks, limit);
   Reply waits;
   const bool anybody =
       std::any_of(locks.rows.begin(), locks.rows.end(), [](const auto& row) { return row.at(5) == "WAITING"; });
   if (anybody) {
-    waits = connection.query(hint() +
-                                 "REQUESTING_ENGINE_LOCK_ID, BLOCKING_ENGINE_LOCK_ID FROM "
-                                 "performance_schema.data_lock_waits LIMIT " +
-                                 std::to_string(most_waits),
-                             limit);
-    if (!waits.well()) return not_seen(connection, waits, options, limit);
+    waits =
+        ask(connection, "REQUESTING_ENGINE_LOCK_ID, BLOCKING_ENGINE_LOCK_ID FROM performance_schema.data_lock_waits",
+            most_waits, limit);
   }
   View view = read_mysql(locks, waits);
   if (locks.rows.size() >= most_locks) {
@@ -86,7 +87,7 @@ View look_at_mysql(Connection& connection, const Options& options, WaitLimit& li
   }
   if (view.sessions.empty()) return view;
   const Reply attributes = connection.query(
-      hint() +
+      limited_select(false, server_time) +
           "PROCESSLIST_ID, ATTR_NAME, ATTR_VALUE FROM performance_schema.session_connect_attrs WHERE ATTR_NAME IN "
           "('_pid', 'program_name', '" +
           host_attribute + "') AND PROCESSLIST_ID IN (" + endpoint::listed(view.sessions | std::views::keys) + ")",
@@ -97,11 +98,6 @@ View look_at_mysql(Connection& connection, const Options& options, WaitLimit& li
 
 // --- MariaDB ---------------------------------------------------------------------------------------------------
 
-std::string limited() {
-  return "SET STATEMENT max_statement_time=" + std::to_string(static_cast<double>(server_time.count()) / 1000) +
-         " FOR SELECT ";
-}
-
 // A number that no other statement has: whoever makes the copy has it in there.
 std::string next_mark() {
   static std::atomic<std::uint64_t> last{
@@ -109,17 +105,18 @@ std::string next_mark() {
   return std::to_string(last.fetch_add(1));
 }
 
-View look_at_mariadb(Connection& connection, const Options& options, WaitLimit& limit) {
+View look_at_mariadb(Connection& connection, const std::string& table, WaitLimit& limit) {
   for (int tries = 1;; ++tries) {
     const std::string mark = next_mark();
-    const Reply transactions = connection.query(
-        limited() + "'" + mark + "', t.trx_id, t.trx_mysql_thread_id, t.trx_requested_lock_id, t.trx_rows_locked, " +
-            "p.USER, p.HOST, p.TIME_MS, t.trx_mysql_thread_id=CONNECTION_ID() AND INSTR(t.trx_query, '" + mark +
-            "') FROM information_schema.INNODB_TRX t LEFT JOIN information_schema.PROCESSLIST p ON "
-            "p.ID=t.trx_mysql_thread_id LIMIT " +
-            std::to_string(most_locks),
-        limit);
-    if (!transactions.well()) return not_seen(connection, transactions, options, limit);
+    const Reply transactions =
+        ask(connection,
+            "'" + mark +
+                "', t.trx_id, t.trx_mysql_thread_id, t.trx_requested_lock_id, t.trx_rows_locked, p.USER, p.HOST, "
+                "p.TIME_MS, t.trx_mysql_thread_id=CONNECTION_ID() AND INSTR(t.trx_query, '" +
+                mark +
+                "') FROM information_schema.INNODB_TRX t LEFT JOIN information_schema.PROCESSLIST p ON "
+                "p.ID=t.trx_mysql_thread_id",
+            most_locks, limit);
     const bool fresh = std::any_of(transactions.rows.begin(), transactions.rows.end(),
                                    [](const auto& row) { return number<int>(row.at(8)) > 0; });
     if (!fresh && tries < tries_for_a_new_copy) {
@@ -129,17 +126,15 @@ View look_at_mariadb(Connection& connection, const Options& options, WaitLimit& 
         continue;
       }
     }
-    const Reply locks = connection.query(
-        limited() + "lock_id, lock_trx_id, lock_mode, lock_data FROM information_schema.INNODB_LOCKS WHERE " +
-            "lock_type='RECORD' AND lock_table=CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`', " +
-            stored_name(options) + ", '`') LIMIT " + std::to_string(most_locks),
-        limit);
-    if (!locks.well()) return not_seen(connection, locks, options, limit);
-    const Reply waits = connection.query(
-        limited() + "requested_lock_id, blocking_lock_id, blocking_trx_id FROM information_schema.INNODB_LOCK_WAITS " +
-            "LIMIT " + std::to_string(most_waits),
-        limit);
-    if (!waits.well()) return not_seen(connection, waits, options, limit);
+    const Reply locks = ask(
+        connection,
+        "lock_id, lock_trx_id, lock_mode, lock_data FROM information_schema.INNODB_LOCKS WHERE lock_type='RECORD' AND "
+        "lock_table=CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`', " +
+            stored_name(table) + ", '`')",
+        most_locks, limit);
+    const Reply waits = ask(
+        connection, "requested_lock_id, blocking_lock_id, blocking_trx_id FROM information_schema.INNODB_LOCK_WAITS",
+        most_waits, limit);
     View view = read_mariadb(transactions, locks, waits);
     if (locks.rows.size() >= most_locks) view.note = too_many(most_locks);
     // The copy has room for some ten thousand.
@@ -156,6 +151,12 @@ View look_at_mariadb(Connection& connection, const Options& options, WaitLimit& 
 
 }  // namespace
 
+std::string limited_select(bool mariadb, milliseconds time) {
+  if (!mariadb) return "SELECT /*+ MAX_EXECUTION_TIME(" + std::to_string(time.count()) + ") */ ";
+  return "SET STATEMENT max_statement_time=" + std::to_string(static_cast<double>(time.count()) / 1000) +
+         " FOR SELECT ";
+}
+
 std::string grant_views(bool mariadb, const std::string& account) {
   return mariadb ? "GRANT PROCESS ON *.* TO " + account : "GRANT SELECT ON performance_schema.* TO " + account;
 }
@@ -166,23 +167,54 @@ std::string account_of(Connection& connection, const Options& options, WaitLimit
   return quoted_account(said ? *reply.rows[0][0] : options.address.user + "@%");
 }
 
-std::set<std::uint64_t> ended_sessions(Connection& connection, const std::set<std::uint64_t>& sessions,
-                                       WaitLimit& limit) {
-  if (sessions.empty()) return {};
-  const std::string list = endpoint::listed(sessions);
-  const Reply reply = connection.query(
-      connection.mariadb()
-          ? limited() + "ID FROM information_schema.PROCESSLIST WHERE ID IN (" + list + ")"
-          : hint() + "PROCESSLIST_ID FROM performance_schema.threads WHERE PROCESSLIST_ID IN (" + list + ")",
-      limit);
-  if (!reply.well()) return {};
-  std::set<std::uint64_t> ended = sessions;
-  for (const auto& row : reply.rows) ended.erase(number(row.at(0)));
-  return ended;
+View look(Connection& connection, const Options& options, WaitLimit& limit) {
+  try {
+    return (connection.mariadb() ? look_at_mariadb : look_at_mysql)(connection, options.layout.table, limit);
+  } catch (const Unseen& unseen) {
+    return not_seen(connection, unseen.reply, options, limit);
+  }
 }
 
-View look(Connection& connection, const Options& options, WaitLimit& limit) {
-  return connection.mariadb() ? look_at_mariadb(connection, options, limit) : look_at_mysql(connection, options, limit);
+namespace {
+
+class ViewSession final : public remote::LookSession {
+ public:
+  ViewSession(const Options& options, Deadline& limit)
+      : options_(options), connection_(connect(options, limit).connection) {}
+
+  bool usable() const noexcept override { return !connection_->broken() && !connection_->hung_up(); }
+  std::optional<std::vector<remote::Notice>> notices(std::string& why, Deadline& limit) override {
+    const Reply told = connection_->query(NoticeStatements(options_.layout.notices_table()).read_all(), limit);
+    if (told.well()) return remote::read_notices(told.rows);
+    why = told.words();
+    // A transaction, in which MariaDB then finds this session.
+    connection_->query("SELECT 1 FROM `" + options_.layout.settings_table() + "`", limit);
+    return std::nullopt;
+  }
+  View view(Deadline& limit) override { return mysql::look(*connection_, options_, limit); }
+  std::set<std::uint64_t> ended(const std::set<std::uint64_t>& sessions, Deadline& limit) override {
+    if (sessions.empty()) return {};
+    const char* const from = connection_->mariadb()
+                                 ? "ID FROM information_schema.PROCESSLIST WHERE ID IN ("
+                                 : "PROCESSLIST_ID FROM performance_schema.threads WHERE PROCESSLIST_ID IN (";
+    const Reply reply = connection_->query(
+        limited_select(connection_->mariadb(), server_time) + from + endpoint::listed(sessions) + ")", limit);
+    if (!reply.well()) return {};
+    std::set<std::uint64_t> ended = sessions;
+    for (const auto& row : reply.rows) ended.erase(number(row.at(0)));
+    return ended;
+  }
+  void end_reading(Deadline& limit) override { connection_->query("COMMIT", limit); }
+
+ private:
+  const Options& options_;
+  const std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace
+
+std::unique_ptr<remote::LookSession> connect_to_look(const Options& options, Deadline& limit) {
+  return std::make_unique<ViewSession>(options, limit);
 }
 
 // --- without a server ------------------------------------------------------------------------------------------

@@ -7,14 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 
 #include "mysql/options.h"
 #include "mysql_client/connection.h"
-#include "remote/view.h"
+#include "remote/looker.h"
 
 namespace hierlock::mysql {
 
@@ -27,12 +27,14 @@ using remote::View;
 // a transaction, and waits some 100 ms if the views were read just before.
 View look(Connection& connection, const Options& options, WaitLimit& limit);
 
-// Those of these sessions that the server does not have any more. None if it does not say.
-std::set<std::uint64_t> ended_sessions(Connection& connection, const std::set<std::uint64_t>& sessions,
-                                       WaitLimit& limit);
+// A session on which a remote::Looker reads both notices and views. `options` must outlive it.
+std::unique_ptr<remote::LookSession> connect_to_look(const Options& options, Deadline& limit);
 
 // The account that the server takes a session for, as GRANT wants it: `'app'@'10.0.0.%'`.
 std::string account_of(Connection& connection, const Options& options, WaitLimit& limit);
+
+// `SELECT `, which the server ends after so long.
+std::string limited_select(bool mariadb, std::chrono::milliseconds time);
 
 // The right that is needed, as a statement.
 std::string grant_views(bool mariadb, const std::string& account);

@@ -1,16 +1,16 @@
-// Resolve: waits for a host's name to be resolved, in bounded time. getaddrinfo() knows no deadline, and the client
-// libraries call it on the thread that connects.
+// Resolve: the addresses of a host's name, in bounded time. getaddrinfo() knows no deadline, and client libraries call
+// it on the thread that connects. So clients resolve the name here, once, and give their library an address.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "timed/wait_limit.h"
 
 namespace hierlock::endpoint {
 
-// Returns when the name is resolved, or needs no resolving. Throws Error(unavailable) when the limit gives up first.
-// `place` is for the message. Afterwards the client library resolves the name once more. A name that was resolved a
-// moment ago is usually resolved at once.
-void await_name(const std::string& host, const std::string& place, timed::WaitLimit& limit);
+// In the order in which they should be tried; at least one. An address is its own. Throws Error(unavailable) if there
+// is no such name, or if the limit gives up first. `place` is for the message.
+std::vector<std::string> resolve(const std::string& host, const std::string& place, timed::WaitLimit& limit);
 
 }  // namespace hierlock::endpoint

@@ -38,16 +38,25 @@ std::string host_name() {
 // --- connecting ------------------------------------------------------------------------------------------
 
 Connection::Connection(const Address& address, WaitLimit& limit, const ConnectOptions& options) {
-  if (address.socket.empty()) endpoint::await_name(address.host, address.place(), limit);
+  std::vector<std::string> at{"localhost"};  // libmariadb uses the socket for this host only
+  if (address.socket.empty()) at = endpoint::resolve(address.host, address.place(), limit);
   start_client_library();
-  mysql_ = mysql_init(nullptr);
-  if (mysql_ == nullptr) throw Error(ErrorKind::exhausted, "no memory for a connection");
-  try {
-    set_options(address, options);
-    log_in(address, limit, options);
-  } catch (...) {
-    close();
-    throw;
+  for (auto host = at.begin();;) {
+    mysql_ = mysql_init(nullptr);
+    if (mysql_ == nullptr) throw Error(ErrorKind::exhausted, "no memory for a connection");
+    try {
+      set_options(address, options);
+      log_in(address, *host, limit, options);
+      break;
+    } catch (const Error& error) {
+      close();
+      const bool nobody = error.native_code() == codes::no_server_at_host ||
+                          error.native_code() == codes::no_server_at_socket;  // libmariadb says this of TCP, too
+      if (!nobody || ++host == at.end()) throw;
+    } catch (...) {
+      close();
+      throw;
+    }
   }
   socket_ = static_cast<int>(mysql_get_socket(mysql_));
   endpoint::look_after(socket_);
@@ -75,9 +84,10 @@ void Connection::set_options(const Address& address, const ConnectOptions& optio
   if (!address.ca.empty()) mysql_options(mysql_, MYSQL_OPT_SSL_CA, address.ca.c_str());
 }
 
-void Connection::log_in(const Address& address, WaitLimit& limit, const ConnectOptions& options) {
+void Connection::log_in(const Address& address, const std::string& host, WaitLimit& limit,
+                        const ConnectOptions& options) {
   const bool encrypted = address.tls != Tls::off;
-  Login login(mysql_, address.password, encrypted);
+  Login login(mysql_, address);
   std::optional<endpoint::Warden> warden;
   if (encrypted) warden.emplace(limit);  // libmariadb does the TLS handshake in a call that blocks
   const unsigned long flags =
@@ -86,11 +96,9 @@ void Connection::log_in(const Address& address, WaitLimit& limit, const ConnectO
   const auto go_on = [&](int ready) { return mysql_real_connect_cont(&connected, mysql_, ready); };
   bool answered = drive(
       [&] {
-        // libmariadb uses the socket for "localhost" only; with another host it would go there, over TCP.
-        const bool local = !address.socket.empty();
-        return mysql_real_connect_start(&connected, mysql_, local ? "localhost" : address.host.c_str(),
-                                        address.user.c_str(), "", address.database.c_str(), address.port,
-                                        local ? address.socket.c_str() : nullptr, flags);
+        return mysql_real_connect_start(&connected, mysql_, host.c_str(), address.user.c_str(), "",
+                                        address.database.c_str(), address.port,
+                                        address.socket.empty() ? nullptr : address.socket.c_str(), flags);
       },
       [&](int ready) {
         if (!warden) return go_on(ready);
@@ -113,11 +121,7 @@ void Connection::log_in(const Address& address, WaitLimit& limit, const ConnectO
   }
   if (forbidden) {
     // The client library's own message shows other bytes in place of the name.
-    throw Error(ErrorKind::denied,
-                "cannot " + doing + ": the server asks this account to log in by " + login.refused() +
-                    ", which would show its password or ask for one. Let it log in by caching_sha2_password, "
-                    "mysql_native_password or ed25519",
-                codes::plugin_not_allowed);
+    throw Error(ErrorKind::denied, "cannot " + doing + ": " + login.refusal(), codes::plugin_not_allowed);
   }
   if (connected == nullptr) throw error_of(mysql_errno(mysql_), mysql_error(mysql_), doing);
 }
@@ -270,7 +274,7 @@ Reply Connection::query(std::string_view sql, WaitLimit& limit) {
 
 Reply Connection::ask(std::string_view sql, WaitLimit& limit) {
   Reply reply = query(sql, limit);
-  if (!reply.well()) throw error_of(reply.code, reply.message, "use the database");
+  if (!reply.well()) throw error_of(reply, "use the database");
   return reply;
 }
 

@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,7 +19,6 @@
 #include "endpoint/sql.h"
 #include "mysql_client/address.h"
 #include "mysql_client/errors.h"
-#include "timed/timed_mutex.h"
 #include "timed/wait_limit.h"
 
 struct st_mysql;
@@ -31,8 +29,6 @@ namespace hierlock::mysql {
 
 using timed::Clock;
 using timed::Deadline;
-using timed::SharedDeadline;
-using timed::TimedMutex;
 using timed::WaitLimit;
 
 // The server's answer: an error (error_codes.h), or rows.
@@ -44,7 +40,12 @@ struct Reply {
   bool has_rows = false;      // it is a result, which may be empty
 
   bool well() const { return code == 0; }
+  std::string words() const { return message + " (" + std::to_string(code) + ")"; }  // of an error
 };
+// What an error means to the caller, as errors.h says it.
+inline Error error_of(const Reply& reply, const std::string& doing) {
+  return error_of(reply.code, reply.message, doing);
+}
 
 // A prepared statement of one connection. Its parameters and its results are whole numbers, never NULL.
 class Statement {
@@ -82,9 +83,6 @@ class Connection {
   bool mariadb() const noexcept { return mariadb_; }
   const std::string& version() const noexcept { return version_; }
   std::uint64_t id() const noexcept { return id_; }  // the server's number for this session
-  // Which server it is, for comparing.
-  const std::string& identity() const noexcept { return identity_; }
-  void set_identity(std::string identity) { identity_ = std::move(identity); }
   int socket() const noexcept { return socket_; }
   // The limit gave up, or the server is gone: the connection can only be closed.
   bool broken() const noexcept { return broken_; }
@@ -99,15 +97,12 @@ class Connection {
   std::vector<Reply> query_each(std::string_view sql, WaitLimit& limit);
   // Several statements in one round trip: the answer to each, up to the first error, which ends it.
   std::vector<Reply> query_all(std::span<const std::string> statements, WaitLimit& limit);
-  // The prepared statement with this key, which the caller chooses: statements with one key have the same SQL. Sends
-  // nothing. The reference is valid until the next call of statement() or execute().
+  // The prepared statement with this key. Statements with one key have the same SQL. Sends nothing. The reference is
+  // valid until the next call of statement() or execute().
   Statement& statement(std::string_view key, std::size_t parameters, std::size_t columns);
   // Executes it with its parameters(), in one round trip, and one more if it has to be prepared. `sql` is called only
-  // then, and has a `?` for each parameter and no other. `row` is called for each row of the result. Neither is copied
-  // to the heap if it is passed by std::ref. The reply has no rows.
-  //
-  // If the server prepares no more statements (max_prepared_stmt_count), the statement is sent as text, with the
-  // numbers in it. After a while the connection tries to prepare again.
+  // then, and has a `?` for each parameter and no other. `row` is called for each row of the result; the reply has
+  // none. If the server prepares no more statements (max_prepared_stmt_count), it is sent as text for a while.
   using Sql = std::function<std::string()>;
   using Row = std::function<void(std::span<const std::uint64_t>)>;
   Reply execute(Statement& statement, const Sql& sql, const Row& row, WaitLimit& limit);
@@ -123,7 +118,7 @@ class Connection {
 
  private:
   void set_options(const Address& address, const ConnectOptions& options);
-  void log_in(const Address& address, WaitLimit& limit, const ConnectOptions& options);
+  void log_in(const Address& address, const std::string& host, WaitLimit& limit, const ConnectOptions& options);
   void close() noexcept;
   int wait(int events, bool briefly, WaitLimit& limit);
   template <class Start, class Continue>
@@ -140,7 +135,7 @@ class Connection {
   std::uint64_t id_ = 0;
   bool mariadb_ = false, broken_ = false;
   endpoint::BriefLook brief_;
-  std::string version_, identity_;
+  std::string version_;
   Statement roll_back_;
   std::map<std::string, Statement, std::less<>> statements_;  // by key
   std::uint64_t uses_ = 0;                                    // of all statements

@@ -1,8 +1,9 @@
 // Error codes: the numbers of MySQL, MariaDB and their client library that hierlock knows. They stand here and nowhere
 // else.
 //
-// Where libmariadb's headers have a name for a number, error_codes.cc compares the two. The others are in the servers'
-// documentation: https://dev.mysql.com/doc/mysql-errors/en/ and https://mariadb.com/kb/en/mariadb-error-codes/.
+// Where libmariadb's headers have a name for a number, error_codes_test.cc compares the two. The others are in the
+// servers' documentation: https://dev.mysql.com/doc/mysql-errors/en/ and
+// https://mariadb.com/kb/en/mariadb-error-codes/.
 #pragma once
 
 namespace hierlock::mysql::codes {
@@ -41,7 +42,7 @@ inline constexpr unsigned server_shutdown = 1053, connection_killed = 1927, clie
 
 // The client library's own.
 inline constexpr unsigned no_socket = 2001, no_ip_socket = 2004;  // this process has no more file descriptors
-inline constexpr unsigned no_server_at_socket = 2002, no_server_at_host = 2003, unknown_host = 2005;
+inline constexpr unsigned no_server_at_socket = 2002, no_server_at_host = 2003;
 inline constexpr unsigned server_gone = 2006, server_lost = 2013, server_lost_extended = 2055;
 inline constexpr unsigned out_of_sync = 2014, malformed_packet = 2027;
 inline constexpr unsigned tls_failed = 2026, plugin_missing = 2059, plugin_failed = 2061;

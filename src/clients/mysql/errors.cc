@@ -93,7 +93,6 @@ Error error_of(unsigned code, const std::string& message, const std::string& doi
       return error(ErrorKind::exhausted, ". This process has no more file descriptors: raise its limit (ulimit -n)");
     case codes::no_server_at_socket:
     case codes::no_server_at_host:
-    case codes::unknown_host:
       return error(ErrorKind::unavailable, check_place);
     case codes::unknown_storage_engine:
       return error(ErrorKind::unsafe_topology, only_innodb);

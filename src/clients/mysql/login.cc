@@ -26,10 +26,20 @@ struct AuthenticationPlugin {
 constexpr char tls_first[] = "hierlock_tls_first", login_of[] = "hierlock_login";
 constexpr unsigned char another_proof = 254;  // the first byte of the packet in which the server asks for one
 
-// The login plugins that send the password as it is only if the connection is encrypted. `mysql_clear_password` always
-// does, and `dialog` asks at the terminal, so both are left out. The client library looks for a name anywhere in this
-// text.
-constexpr char allowed[] = "mysql_native_password,caching_sha2_password,sha256_password,client_ed25519,parsec";
+// The login plugins that are allowed. `mysql_clear_password` always sends the password as it is, and `dialog` asks at
+// the terminal. The client library looks for a name anywhere in this text.
+constexpr char allowed[] = "mysql_native_password,client_ed25519,parsec,caching_sha2_password,sha256_password";
+// The same without the two that encrypt the password by a key which whoever answers sends. They are for connections
+// that are encrypted, or that stay on this machine.
+constexpr char allowed_in_plain_text[] = "mysql_native_password,client_ed25519,parsec";
+
+// A text of the client library's, which frees it. False: there is no memory.
+bool replace(char*& text, const std::string& by) {
+  char* const copy = strdup(by.c_str());
+  if (copy == nullptr) return false;
+  std::free(std::exchange(text, copy));
+  return true;
+}
 
 int authenticate(MYSQL_PLUGIN_VIO* channel, MYSQL* mysql) {
   void* login = nullptr;
@@ -64,8 +74,10 @@ void make_known(MYSQL* mysql) {
 
 }  // namespace
 
-Login::Login(MYSQL* mysql, std::string password, bool encrypted)
-    : password_(std::move(password)), encrypted_(encrypted) {
+Login::Login(MYSQL* mysql, const Address& address)
+    : address_(address),
+      encrypted_(address.tls != Tls::off),
+      allowed_(encrypted_ || is_local(address) || address.password.empty() ? allowed : allowed_in_plain_text) {
   make_known(mysql);
   mysql_optionsv(mysql, MARIADB_OPT_RESTRICTED_AUTH, tls_first);  // libmariadb begins with no other plugin
   mysql_optionsv(mysql, MARIADB_OPT_USERDATA, login_of, this);
@@ -76,6 +88,8 @@ int Login::proceed(void* channel, MYSQL* mysql) {
   auto* const vio = static_cast<MYSQL_PLUGIN_VIO*>(channel);
   plaintext_ = encrypted_ && (mysql->server_capabilities & CLIENT_SSL) == 0;
   if (plaintext_) return CR_ERROR;
+  // The certificate must be for the name in the URL, not for the address that libmariadb was given.
+  if (address_.socket.empty() && !replace(mysql->host, address_.host)) return CR_ERROR;
   unsigned char* answer = nullptr;
   const int size = vio->read_packet(vio, &answer);  // first does the TLS handshake, and sends a login without proof
   if (mysql_errno(mysql) != 0) return CR_ERROR;
@@ -86,20 +100,26 @@ int Login::proceed(void* channel, MYSQL* mysql) {
     return *answer == 0 ? CR_OK_HANDSHAKE_COMPLETE : CR_ERROR;  // the server lets the account in without proof
   if (*answer != another_proof) return CR_ERROR;
   wanted_ = reinterpret_cast<const char*>(answer) + 1;  // the client library puts a NUL behind each packet
-  char* const copy = strdup(password_.c_str());         // the client library frees it
-  if (copy == nullptr) return CR_ERROR;
-  mysql_optionsv(mysql, MARIADB_OPT_RESTRICTED_AUTH, allowed);
-  std::free(mysql->passwd);
-  mysql->passwd = copy;
+  mysql_optionsv(mysql, MARIADB_OPT_RESTRICTED_AUTH, allowed_);
+  replace(mysql->passwd, address_.password);
   return CR_ERROR;  // libmariadb then goes on with the proof that the server asks for
 }
 
-std::string Login::refused() const {
-  if (wanted_.empty() || std::strstr(allowed, wanted_.c_str()) != nullptr) return "a way that hierlock does not use";
-  std::string name = wanted_.substr(0, 64);
+std::string Login::refusal() const {
+  const auto is_in = [this](const char* names) { return std::strstr(names, wanted_.c_str()) != nullptr; };
+  std::string name = wanted_.empty() || is_in(allowed_) ? "a way that hierlock does not use" : wanted_.substr(0, 64);
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return name;
+  name = "the server asks this account to log in by " + name;
+  if (is_in(allowed) && !is_in(allowed_)) {
+    return name +
+           ", which without TLS sends the password to whoever answers, encrypted by a key that they choose. Write "
+           "tls=verify or tls=on";
+  }
+  return name +
+         ", which would show its password or ask for one. Let it log in by caching_sha2_password, "
+         "mysql_native_password "
+         "or ed25519";
 }
 
 }  // namespace hierlock::mysql

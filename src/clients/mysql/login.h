@@ -6,10 +6,13 @@
 //
 // If TLS was asked for and the server's greeting offers none, the plugin gives up before anything is sent. Otherwise it
 // hands out the password once the connection is encrypted and, with tls=verify, the certificate is verified. With
-// tls=off it does so without. This costs one round trip.
+// tls=off it does so without, but to another machine never by a proof from which an impostor could read the password.
+// This costs one round trip.
 #pragma once
 
 #include <string>
+
+#include "mysql_client/address.h"
 
 struct st_mysql;
 
@@ -18,21 +21,22 @@ namespace hierlock::mysql {
 class Login {
  public:
   // For one connection, from before mysql_real_connect() until it has ended. Give that function no password.
-  Login(st_mysql* mysql, std::string password, bool encrypted);
+  Login(st_mysql* mysql, const Address& address);
   Login(const Login&) = delete;
   Login& operator=(const Login&) = delete;
 
   // The plugin gave up: the server has no TLS.
   bool plaintext() const noexcept { return plaintext_; }
-  // The name of the proof that the server asked for and hierlock never gives, for messages.
-  std::string refused() const;
+  // Why the proof that the server asked for is not given.
+  std::string refusal() const;
 
   // Called by the plugin.
   int proceed(void* channel, st_mysql* mysql);
 
  private:
-  const std::string password_;
+  const Address& address_;
   const bool encrypted_;
+  const char* const allowed_;
   bool plaintext_ = false;
   std::string wanted_;
 };

@@ -57,6 +57,36 @@ void read_rows(const PGresult* result, Reply& reply) {
   }
 }
 
+// libpq resolves names on the thread that connects, without a limit. So it gets addresses beside the names, which it
+// still checks certificates for. Each of several hosts may have several addresses, and a port of its own.
+std::map<std::string, std::string> with_addresses(const Address& address, WaitLimit& limit) {
+  auto settings = address.settings;
+  const auto found = settings.find("host");
+  if (found == settings.end() || settings.contains("hostaddr")) return settings;
+  const auto port_list = settings.find("port");
+  const bool one_port = port_list == settings.end() || port_list->second.find(',') == std::string::npos;
+  std::istringstream hosts(found->second), ports(one_port ? "" : port_list->second);
+  const auto add = [](std::string& list, bool first, const std::string& more) { list += (first ? "" : ",") + more; };
+  std::string names, addresses, their_ports;
+  std::string port;
+  bool first = true;
+  for (std::string host; std::getline(hosts, host, ',');) {
+    if (!one_port) std::getline(ports, port, ',');
+    const bool socket = host.empty() || host.starts_with('/') || host.starts_with('@');
+    for (const std::string& at :
+         socket ? std::vector<std::string>{""} : endpoint::resolve(host, address.place, limit)) {
+      add(names, first, host);
+      add(addresses, first, at);
+      add(their_ports, first, port);
+      first = false;
+    }
+  }
+  settings["host"] = names;
+  settings["hostaddr"] = addresses;
+  if (!one_port) settings["port"] = their_ports;
+  return settings;
+}
+
 }  // namespace
 
 Error error_of(const Reply& reply, const std::string& doing) {
@@ -74,14 +104,7 @@ Error error_of(const Reply& reply, const std::string& doing) {
 
 Connection::Connection(const Address& address, const std::string& application, WaitLimit& limit)
     : handle_(nullptr, &PQfinish) {
-  auto settings = address.settings;
-  if (const auto hosts = settings.find("host"); hosts != settings.end() && !settings.contains("hostaddr")) {
-    std::istringstream list(hosts->second);
-    for (std::string host; std::getline(list, host, ',');) {
-      const bool socket = host.empty() || host.starts_with('/') || host.starts_with('@');
-      if (!socket) endpoint::await_name(host, address.place, limit);
-    }
-  }
+  auto settings = with_addresses(address, limit);
   settings["application_name"] = application;
   settings["client_encoding"] = "UTF8";
   // A session that waits for a lock sends nothing. So the kernel asks whether the server's machine is still there.

@@ -1,9 +1,14 @@
+// The numbers against the names that libmariadb's headers have. The compiler compares them.
 #include "mysql_client/error_codes.h"
 
 #include <errmsg.h>
+#include <gtest/gtest.h>
 #include <mysqld_error.h>
 
-namespace hierlock::mysql::codes {
+#include "mysql_client/errors.h"
+
+namespace hierlock::mysql {
+namespace codes {
 
 static_assert(lock_wait_timeout == ER_LOCK_WAIT_TIMEOUT && deadlock == ER_LOCK_DEADLOCK &&
               record_changed == ER_CHECKREAD);
@@ -25,10 +30,38 @@ static_assert(no_such_session == ER_NO_SUCH_THREAD && too_many_connections == ER
               server_shutdown == ER_SERVER_SHUTDOWN && connection_killed == ER_CONNECTION_KILLED);
 static_assert(no_socket == CR_SOCKET_CREATE_ERROR && no_ip_socket == CR_IPSOCK_ERROR &&
               no_server_at_socket == CR_CONNECTION_ERROR && no_server_at_host == CR_CONN_HOST_ERROR &&
-              unknown_host == CR_UNKNOWN_HOST && server_gone == CR_SERVER_GONE_ERROR && server_lost == CR_SERVER_LOST &&
+              server_gone == CR_SERVER_GONE_ERROR && server_lost == CR_SERVER_LOST &&
               server_lost_extended == CR_SERVER_LOST_EXTENDED && out_of_sync == CR_COMMANDS_OUT_OF_SYNC &&
               malformed_packet == CR_MALFORMED_PACKET && tls_failed == CR_SSL_CONNECTION_ERROR &&
               plugin_missing == CR_AUTH_PLUGIN_CANNOT_LOAD && plugin_failed == CR_AUTH_PLUGIN_ERR &&
               plugin_not_allowed == CR_PLUGIN_NOT_ALLOWED);
 
-}  // namespace hierlock::mysql::codes
+}  // namespace codes
+
+namespace {
+
+TEST(Errors, tell_the_kind_the_number_and_what_to_do) {
+  const Error error = error_of(codes::no_such_table, "Table 'shop.t' doesn't exist", "lock");
+  EXPECT_EQ(error.kind(), ErrorKind::not_provisioned);
+  EXPECT_EQ(error.native_code(), 1146);
+  EXPECT_EQ(std::string(error.what()),
+            "cannot lock: Table 'shop.t' doesn't exist (1146). `hierlock provision` makes it, or open with "
+            "?provision=lazy");
+  EXPECT_EQ(error_of(4242, "odd", "lock").kind(), ErrorKind::unavailable);
+}
+
+TEST(Errors, of_an_option_are_told_apart_by_their_message) {
+  const auto kind = [](const char* message) { return error_of(codes::option_prevents, message, "lock").kind(); };
+  EXPECT_EQ(kind("running with the --read-only option"), ErrorKind::unsafe_topology);
+  EXPECT_EQ(kind("running with the --super_read_only option"), ErrorKind::unsafe_topology);
+  EXPECT_EQ(kind("running with the --max-session-mem-used option"), ErrorKind::exhausted);
+  EXPECT_EQ(kind("running with the --skip-grant-tables option"), ErrorKind::denied);
+}
+
+TEST(Errors, that_end_the_connection_are_known) {
+  EXPECT_TRUE(is_disconnect(codes::server_lost) && is_disconnect(codes::client_idle));
+  EXPECT_FALSE(is_disconnect(codes::deadlock) || is_disconnect(0));
+}
+
+}  // namespace
+}  // namespace hierlock::mysql
