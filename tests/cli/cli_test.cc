@@ -289,7 +289,7 @@ TEST(Json, is_valid_and_has_a_version) {
 }
 
 TEST(Docs, every_example_of_the_page_prints_what_the_page_says) {
-  const auto page = std::filesystem::path(__FILE__).parent_path() / "../../docs/cli.md";
+  const auto page = std::filesystem::path(HIERLOCK_DOCS "/cli.md");
   std::ifstream file(page);
   ASSERT_TRUE(file) << "cannot read " << page;
   const Store store;

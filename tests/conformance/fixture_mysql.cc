@@ -2,6 +2,8 @@
 // the environment (H10).
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include <hierlock/mysql.h>
 
 #include "support/backend.h"
@@ -11,12 +13,17 @@
 namespace hierlock::conformance {
 namespace {
 
+// The server of this name, or the one that is there for this suite alone (HIERLOCK_TEST_SECOND_SERVERS of CMake).
+std::string variable_of(const char* server) {
+  return std::string(server) + (std::getenv("HIERLOCK_TEST_SECOND") != nullptr ? "_SECOND" : "");
+}
+
 // Rows are made when they are first used, in a table of this process's own.
 class MysqlTable final : public Table {
  public:
   MysqlTable(const char* server, bool processes) : processes_(processes) {
     mysql::enable();
-    url_ = tests::server_url(server) + "?provision=lazy&connections=" + std::to_string(connections) +
+    url_ = tests::server_url(variable_of(server)) + "?provision=lazy&connections=" + std::to_string(connections) +
            "&publish_after=" + (processes ? "0" : "1000") + "&table=conformance_" + std::to_string(getpid());
     // MariaDB renews its views ten times a second, and these tests look for what they wait for more often than that.
     if (std::string_view(server) == "MARIADB") url_ += "&views=off";
@@ -43,8 +50,8 @@ bool add(const char* name, const char* server, bool processes) {
                       .make_table = [=] { return std::make_unique<MysqlTable>(server, processes); },
                       .column = "`mysql://`",
                       .missing = [server]() -> std::string {
-                        if (!tests::server_url(server).empty()) return {};
-                        return "HIERLOCK_TEST_" + std::string(server) +
+                        if (!tests::server_url(variable_of(server)).empty()) return {};
+                        return "HIERLOCK_TEST_" + variable_of(server) +
                                " names no server: eval \"$(tools/servers env)\"";
                       }});
 }

@@ -24,9 +24,19 @@ class Cycles : public OnServer {
     return {std::async(std::launch::async, [what] { return error_of(what); })};
   }
   // How many wait at the server.
-  long waiting() {
-    return std::stol(plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table() +
-                                 "%' AND INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND COMMAND='Execute'"));
+  int waiting() { return how_many_wait(); }
+  // Does `what` for each of `several` at the same time, each with a table and a session of its own.
+  template <class Case>
+  void at_once(std::initializer_list<Case> several,
+               const std::function<void(const Case&, const std::string& table, Plain&)>& what) {
+    std::vector<std::future<void>> all;
+    for (const Case& one : several) {
+      all.push_back(std::async(std::launch::async, [&what, &one, &table = another_table(), this] {
+        Plain plain(operator_server());
+        what(one, table, plain);
+      }));
+    }
+    for (std::future<void>& one : all) one.get();
   }
   // Whether somebody waits for this path, be it among others.
   static bool asks_for(const Locker& locker, const std::string& path) {
@@ -260,7 +270,8 @@ TEST_P(Cycles, a_wait_inside_of_a_process_keeps_its_deadline_and_can_be_cancelle
 
 // Rows are locked in one order, by level first: "h", "m/a", "m2/b/c".
 TEST_P(Cycles, through_a_row_that_a_younger_wait_has_passed_is_found_with_and_without_the_servers_views) {  // B11
-  for (const std::string& where : {url(operator_server()), url("views=off")}) {
+  at_once<bool>({true, false}, [&](bool views, const std::string& table, Plain& plain) {
+    const std::string where = views ? url_of(table, operator_server()) : url_of(table, server(), "views=off");
     Locker one = hierlock::open(where), two = hierlock::open(where), three = hierlock::open(where);
     (void)one.acquire({"h", "m/a", "m2/b/c"});  // the rows are there
     Lock first = three.acquire("h");
@@ -271,56 +282,59 @@ TEST_P(Cycles, through_a_row_that_a_younger_wait_has_passed_is_found_with_and_wi
       const Lock more = one.acquire({"h", "m/a"}, {.timeout = 20s});
     });
     held.wait();
-    ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+    ASSERT_TRUE(eventually([&] { return how_many_wait(plain, table) == 1; }));
     std::this_thread::sleep_for(100ms);  // so as to be younger by any clock
     Request younger = ask([&] { const Lock both = two.acquire({"m/a", "m2/b/c"}, {.timeout = 20s}); });
-    ASSERT_TRUE(eventually([&] { return waiting() == 2 && !three.try_acquire("m/a"); })) << "it has passed that row";
+    ASSERT_TRUE(eventually([&] { return how_many_wait(plain, table) == 2 && !three.try_acquire("m/a"); }))
+        << "it has passed that row";
     EXPECT_FALSE(eventually([&] { return older.done() || younger.done(); }, 3s)) << "not yet: \"h\" is another's";
     const auto begin = Clock::now();
     first.release();
     const std::optional<Error> a = older.result.get(), b = younger.result.get();
-    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
-    EXPECT_LT(took, soon);
-    RecordProperty(where.ends_with("off") ? "without_views_ms" : "with_views_ms", static_cast<int>(took.count()));
+    EXPECT_LT(Clock::now() - begin, soon) << (views ? "with" : "without") << " views";
     ASSERT_NE(a.has_value(), b.has_value()) << "one of them is the victim, and only one";
     EXPECT_EQ((a ? a : b)->kind(), ErrorKind::deadlock) << (a ? a : b)->what();
-    EXPECT_TRUE(locked().empty());
-  }
+    EXPECT_TRUE(locked_rows(plain, table).empty());
+  });
 }
 
 TEST_P(Cycles, a_wait_that_has_not_come_to_a_row_yet_is_in_nobodys_way_there) {  // B11
-  for (const bool extends : {false, true}) {
-    for (const std::string& where : {url(operator_server()), url("views=off")}) {
-      Locker one = hierlock::open(where), two = hierlock::open(where);
-      (void)one.acquire({"h", "m2/b/c"});
-      Lock mine = one.acquire("h");
-      // They hold the last row one after the other, none of them for so long that it is written down.
-      std::vector<Locker> lockers;
-      std::vector<Request> others;
-      for (int i = 0; i < 7; ++i) lockers.push_back(hierlock::open(where));
-      for (int i = 0; i < 7; ++i) {
-        others.push_back(ask([&, i] {
-          const Lock lock = lockers[static_cast<std::size_t>(i)].acquire("m2/b/c");
-          std::this_thread::sleep_for(900ms);
-        }));
-      }
-      ASSERT_TRUE(eventually([&] { return waiting() == 6; }));
-      Request older = ask([&] { const Lock both = two.acquire({"h", "m2/b/c"}, {.timeout = 30s}); });  // stuck at "h"
-      ASSERT_TRUE(eventually([&] { return waiting() >= 7; }));
-      const std::optional<Error> error = error_of([&] {
-        if (extends) {
-          mine.extend("m2/b/c", {.timeout = 20s});
-        } else {
-          const Lock lock = one.acquire("m2/b/c", {.timeout = 20s});
+  struct Case {
+    bool extends, views;
+  };
+  at_once<Case>(
+      {{false, true}, {false, false}, {true, true}, {true, false}},
+      [&](const Case& how, const std::string& table, Plain& plain) {
+        const std::string where = how.views ? url_of(table, operator_server()) : url_of(table, server(), "views=off");
+        Locker one = hierlock::open(where), two = hierlock::open(where);
+        (void)one.acquire({"h", "m2/b/c"});
+        Lock mine = one.acquire("h");
+        // They hold the last row one after the other, none of them for so long that it is written down.
+        std::vector<Locker> lockers;
+        std::vector<Request> others;
+        for (int i = 0; i < 7; ++i) lockers.push_back(hierlock::open(where));
+        for (int i = 0; i < 7; ++i) {
+          others.push_back(ask([&, i] {
+            const Lock lock = lockers[static_cast<std::size_t>(i)].acquire("m2/b/c");
+            std::this_thread::sleep_for(900ms);
+          }));
         }
+        ASSERT_TRUE(eventually([&] { return how_many_wait(plain, table) == 6; }));
+        Request older = ask([&] { const Lock both = two.acquire({"h", "m2/b/c"}, {.timeout = 30s}); });  // stuck at "h"
+        ASSERT_TRUE(eventually([&] { return how_many_wait(plain, table) >= 7; }));
+        const std::optional<Error> error = error_of([&] {
+          if (how.extends) {
+            mine.extend("m2/b/c", {.timeout = 20s});
+          } else {
+            const Lock lock = one.acquire("m2/b/c", {.timeout = 20s});
+          }
+        });
+        EXPECT_FALSE(error) << error->what();
+        EXPECT_TRUE(mine.held());
+        mine.release();
+        EXPECT_FALSE(older.result.get());
+        for (Request& other : others) EXPECT_FALSE(other.result.get());
       });
-      EXPECT_FALSE(error) << error->what();
-      EXPECT_TRUE(mine.held());
-      mine.release();
-      EXPECT_FALSE(older.result.get());
-      for (Request& other : others) EXPECT_FALSE(other.result.get());
-    }
-  }
 }
 
 // --- what cannot be written down ------------------------------------------------------------------------------

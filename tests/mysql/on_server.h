@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -64,7 +65,9 @@ class OnServer : public testing::TestWithParam<std::string> {
   void TearDown() override {
     if (plain_ == nullptr) return;
     plain_->ask("SET SESSION lock_wait_timeout=5");
-    plain_->ask("DROP TABLE IF EXISTS `" + table_ + "`, `" + table_ + "_settings`, `" + table_ + "_notices`");
+    for (const std::string& table : tables_) {
+      plain_->ask("DROP TABLE IF EXISTS `" + table + "`, `" + table + "_settings`, `" + table + "_notices`");
+    }
     for (const std::string& user : users_) plain_->ask("DROP USER '" + user + "'@'%'");
   }
 
@@ -76,9 +79,12 @@ class OnServer : public testing::TestWithParam<std::string> {
 
   // This test's table, made when it is first opened.
   std::string url(const std::string& more = "") const { return url(*server_, more); }
-  std::string url(const Server& server, const std::string& more = "") const {
-    return server.url("provision=lazy&table=" + table_ + (more.empty() ? "" : "&" + more));
+  std::string url(const Server& server, const std::string& more = "") const { return url_of(table_, server, more); }
+  static std::string url_of(const std::string& table, const Server& server, const std::string& more = "") {
+    return server.url("provision=lazy&table=" + table + (more.empty() ? "" : "&" + more));
   }
+  // Another one, for what is done at the same time.
+  const std::string& another_table() { return tables_.emplace_back(name_of_a_table()); }
   Locker open(const std::string& more = "", OpenOptions options = {}) const {
     return hierlock::open(url(more), std::move(options));
   }
@@ -96,18 +102,20 @@ class OnServer : public testing::TestWithParam<std::string> {
   }
   std::map<std::pair<int, long>, char> locked() { return locked_rows(plain(), table_); }
   // How many sessions wait for a row of this table.
-  int how_many_wait() {
-    return std::stoi(plain().one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table_ +
-                                 "%' AND INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND COMMAND='Execute'"));
+  int how_many_wait() { return how_many_wait(plain(), table_); }
+  static int how_many_wait(Plain& plain, const std::string& table) {
+    return std::stoi(plain.one("SELECT COUNT(*) FROM information_schema.processlist WHERE INFO LIKE '%" + table +
+                               "%' AND INFO LIKE '%UUID_SHORT(), CONNECTION_ID()%' AND COMMAND='Execute'"));
   }
   bool somebody_waits() { return how_many_wait() != 0; }
 
  private:
   static std::string name_of_a_table() {
     static std::atomic<int> last{0};
-    return "mysql_suite_" + std::to_string(getpid()) + "_" + std::to_string(++last);
+    return "mysql_suite_" + std::to_string(getpid()) + "_" + std::to_string(++last) + "t";  // none begins another
   }
-  const std::string table_ = name_of_a_table();
+  std::deque<std::string> tables_{name_of_a_table()};
+  const std::string& table_ = tables_.front();
   std::unique_ptr<Server> server_, operator_;
   std::unique_ptr<Plain> plain_;
   std::vector<std::string> users_;

@@ -347,7 +347,7 @@ TEST_P(Provision, the_tool_says_what_is_wrong_and_shows_no_password) {
 
 // Blocks that begin with "```console mysql": each command is run, and prints what the page says, but for times.
 TEST_P(Provision, every_example_of_the_page_that_needs_a_database_prints_what_the_page_says) {
-  const auto page = std::filesystem::path(__FILE__).parent_path() / "../../docs/cli.md";
+  const auto page = std::filesystem::path(HIERLOCK_DOCS "/cli.md");
   std::ifstream file(page);
   ASSERT_TRUE(file) << "cannot read " << page;
   const auto without_times = [](const std::string& text) {

@@ -15,7 +15,7 @@ namespace {
 
 // The lines of the page, by block; of the GRANTs: to lock, and to lock with lazy rows.
 std::vector<std::vector<std::string>> blocks_of_the_page(const std::string& beginning = "```sql") {
-  std::ifstream page(std::filesystem::path(__FILE__).parent_path() / "../../docs/mysql.md");
+  std::ifstream page(HIERLOCK_DOCS "/mysql.md");
   std::vector<std::vector<std::string>> blocks;
   bool inside = false;
   for (std::string line; std::getline(page, line);) {

@@ -205,10 +205,18 @@ void Conformance::TearDown() {
   locker_.reset();
 }
 
-Locker& Conformance::locker() { return locker_ ? *locker_ : open_with({}); }
+Locker& Conformance::locker() {
+  const std::scoped_lock guard(opening_);
+  return locker_ ? *locker_ : open_now({});
+}
 
 Locker& Conformance::open_with(OpenOptions options) {
+  const std::scoped_lock guard(opening_);
   if (locker_) throw std::logic_error("the test's Locker is open already");
+  return open_now(std::move(options));
+}
+
+Locker& Conformance::open_now(OpenOptions options) {
   locker_.emplace(table_->open(std::move(options)));
   opened_ = &*locker_;
   return *locker_;

@@ -21,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -108,7 +109,7 @@ class Conformance : public testing::TestWithParam<Backend> {
   void TearDown() override;
 
   Table& table() { return *table_; }
-  // The Locker of this test, opened on first use.
+  // The Locker of this test, opened on first use, by any of its threads.
   Locker& locker();
   // The same, opened with options. To be called before anything else uses it.
   Locker& open_with(OpenOptions options);
@@ -165,9 +166,11 @@ class Conformance : public testing::TestWithParam<Backend> {
 
  private:
   [[noreturn]] void fail(const std::string& what);
+  Locker& open_now(OpenOptions options);
 
   std::unique_ptr<Table> table_;
-  std::optional<Locker> locker_;
+  std::mutex opening_;
+  std::optional<Locker> locker_;           // guarded by opening_ until it is there
   std::atomic<Locker*> opened_ = nullptr;  // for the watchdog's thread
   std::map<std::string, std::unique_ptr<Party>> parties_;
   std::optional<Watchdog> watchdog_;
