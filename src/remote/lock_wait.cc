@@ -57,12 +57,12 @@ class LockWait::Waiting final : public spi::Waiting {
 void LockWait::Wake::operator()() const noexcept { raise(descriptor); }
 
 LockWait::LockWait(const Ask& ask, std::uint64_t session, Interrupter& interrupter, Clock::duration longest_try,
-                   Victim victim)
+                   Victim victim, Clock::duration usual)
     : ask_(ask),
       session_(session),
       interrupter_(interrupter),
       deadline_(ask.request.no_wait ? Clock::now() + longest_try : ask.request.deadline),
-      silence_(Clock::now() + usual_answer),
+      silence_(Clock::now() + std::max<Clock::duration>(usual_answer, usual)),
       tell_at_(ask.teller.due().value_or(Clock::now() + longest_answer)),
       silent_(ask.request.no_wait || victim == Victim::never) {
   if (ask.request.cancel == nullptr) return;

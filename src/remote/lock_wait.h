@@ -121,7 +121,9 @@ class LockWait final : public WaitLimit {
   enum class Victim : std::uint8_t { never, may_be };
   // A request with no_wait waits for the store's answer for `longest_try`: the store refuses a taken cell at once, but
   // the request may need more than a cell.
-  LockWait(const Ask& ask, std::uint64_t session, Interrupter& interrupter, Clock::duration longest_try, Victim victim);
+  // `usual_answer`: the store may take so long for an answer without anything being in the way.
+  LockWait(const Ask& ask, std::uint64_t session, Interrupter& interrupter, Clock::duration longest_try, Victim victim,
+           Clock::duration usual_answer = {});
   ~LockWait() override;
   LockWait(const LockWait&) = delete;
   LockWait& operator=(const LockWait&) = delete;

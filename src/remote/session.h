@@ -39,6 +39,10 @@ class Session {
  public:
   virtual ~Session() = default;  // closes; does not wait for the store
 
+  // A wait for an answer that takes longer is probably one for a taken cell. Half of the time in which it was made: a
+  // few round trips. Set once, by the pool.
+  timed::Clock::duration usual_answer{};
+
   virtual std::uint64_t id() const noexcept = 0;           // the store's number for it
   virtual const std::string& server() const noexcept = 0;  // which server it is on, for comparing
   virtual int socket() const noexcept = 0;

@@ -85,7 +85,7 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
   auto& [session, fresh, no_wait, of, cells, extended] = asking;
   PoolInterrupter interrupter(*this, session);
   LockWait wait(of, session.id(), interrupter, extended != nullptr ? longest_extending_try : longest_try,
-                no_wait ? LockWait::Victim::never : LockWait::Victim::may_be);
+                no_wait ? LockWait::Victim::never : LockWait::Victim::may_be, session.usual_answer);
   const auto again = [&] {
     if (wait.ended()) return false;
     // The store found a deadlock, and chose a request that locks in order and held nothing on this session before. It

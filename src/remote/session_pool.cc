@@ -326,7 +326,9 @@ std::unique_ptr<Session> SessionPool::connect(WaitLimit& limit) {
     mine = ++asked_;
   }
   try {
+    const Clock::time_point began = Clock::now();
     auto session = connect_(limit);
+    session->usual_answer = (Clock::now() - began) / 2;
     const std::lock_guard guard(mutex_);
     if (mine > newest_) {
       newest_ = mine;
