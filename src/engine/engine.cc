@@ -511,7 +511,10 @@ spi::Grant Engine::at_once(const spi::Chain& chain) noexcept {
 
 spi::Grant Engine::at_once_again(std::string_view path) noexcept {
   if (recent.engine != id_) return {};
-  return take_at_once(table_.nodes().find_text(path), Space::path, Mode::X);
+  const Nodes::Found found = table_.nodes().find_text(path);
+  if (found.node == none) [[unlikely]]
+    return {};
+  return take_at_once(found, Space::path, Mode::X);
 }
 
 Attempt Engine::extending(const spi::Grant& grant, const spi::Request& request) {

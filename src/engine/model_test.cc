@@ -182,7 +182,7 @@ class Player {
     EXPECT_TRUE(model_.holds.empty() && model_.waiters.empty());
   }
 
-  int granted = 0, waited = 0, deadlocks = 0, refused = 0, extended = 0, given = 0, at_once = 0;
+  int granted = 0, waited = 0, deadlocks = 0, refused = 0, extended = 0, given = 0, at_once = 0, by_text = 0;
 
  private:
   static constexpr int owner_count = 7;
@@ -247,9 +247,10 @@ class Player {
     if (fresh.targets.size() == 1 && fresh.targets[0].space() != Space::slots &&
         fresh.attempt->lane != table_->common_lane() && below(2) == 0) {
       // It may decline whenever it likes, but what it grants must be right.
-      const spi::Chain chain = spi::Chain::of(kept(fresh.targets[0]));
+      const Target& target = fresh.targets[0];
+      const Nodes::Found found = find_at_once(target);
       if (const std::int64_t fence = table_
-                                         ->take_at_once(table_->find_at_once(chain), chain.mode, fresh.record,
+                                         ->take_at_once(found, target.is_shared() ? Mode::S : Mode::X, fresh.record,
                                                         fresh.attempt->lane, coarse_time())
                                          .fence;
           fence != 0) {
@@ -262,6 +263,17 @@ class Player {
     }
     table_->begin(*fresh.attempt);
     go_on(items_.size() - 1, below(5) != 0);
+  }
+
+  // By a Target that is kept, or from the text of a path, as Locker::acquire() does.
+  Nodes::Found find_at_once(const Target& target) {
+    if (target.space() != Space::path || target.is_shared() || below(2) == 0)
+      return table_->find_at_once(spi::Chain::of(kept(target)));
+    const std::string text = target.str();
+    const Nodes::Found found = table_->nodes().find_text(text);
+    if (found.node == none) return table_->find_at_once(spi::PathText(text).chain());
+    ++by_text;
+    return found;
   }
 
   void extend(std::size_t pick) {
@@ -555,7 +567,7 @@ void play(std::uint32_t idle_nodes) {
   const auto steps = static_cast<int>(number_from("HIERLOCK_STEPS", default_steps));
   SCOPED_TRACE("HIERLOCK_SEED=" + std::to_string(seed));
   constexpr int games = 50;
-  int granted = 0, waited = 0, deadlocks = 0, refused = 0, extended = 0, given = 0, at_once = 0;
+  int granted = 0, waited = 0, deadlocks = 0, refused = 0, extended = 0, given = 0, at_once = 0, by_text = 0;
   for (int game = 0; game < games && !::testing::Test::HasFailure(); ++game) {
     SCOPED_TRACE("game " + std::to_string(game));
     Player player(seed + static_cast<std::uint64_t>(game), idle_nodes);
@@ -567,13 +579,15 @@ void play(std::uint32_t idle_nodes) {
     extended += player.extended;
     given += player.given;
     at_once += player.at_once;
+    by_text += player.by_text;
   }
   std::printf(
-      "seed %llu, %d steps: %d granted (%d at once), %d looks that had to wait, %d deadlocks, %d refused, %d extends, "
-      "%d handed "
-      "over\n",
-      static_cast<unsigned long long>(seed), steps, granted, at_once, waited, deadlocks, refused, extended, given);
+      "seed %llu, %d steps: %d granted (%d at once), %d found by text, %d looks that had to wait, %d deadlocks, "
+      "%d refused, %d extends, %d handed over\n",
+      static_cast<unsigned long long>(seed), steps, granted, at_once, by_text, waited, deadlocks, refused, extended,
+      given);
   EXPECT_GT(deadlocks, steps / 1000);
+  EXPECT_GT(by_text, 0);
 }
 
 // H5, H8, B3, B10, B11

@@ -72,7 +72,11 @@ Nodes::Found Nodes::find_path(const spi::Chain& chain) noexcept {
       if (node != none) break;  // damaged
       const std::uint64_t noted = std::uint64_t{word::generation(word)} << word::generation_shift | found;
       if (chain.place != nullptr) chain.place->note(number_, noted);
-      if (!chain.text.empty()) texts_noted_.note(chain.text, noted);
+      if (!chain.text.empty()) {
+        const Node& above = node_at(node_at(found).parent.acquire());
+        const std::uint64_t next = node_index(node_at(above.parent.acquire()));
+        texts_noted_.note(chain.text, {noted, next << 32 | node_index(above)});
+      }
       return {found, word};
     }
   }
