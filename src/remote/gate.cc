@@ -380,13 +380,20 @@ std::optional<spi::Grant> Gate::take_over(std::uint64_t owner, const spi::Grant&
   const HandOver::Lock parked = hand_over_.take(
       plan, [&] { return cells_of(plan); }, waiting);
   if (parked == nullptr) return std::nullopt;
-  Driver::Granted granted{.answer = Driver::Answer::granted, .hold = driver_->resume(*parked->hold, owner)};
+  Driver::Granted granted{.answer = Driver::Answer::granted};
+  const auto give_back = [&] { driver_->give_back(parked->hold, Clock::now() + longest_release); };
+  try {
+    granted.cells = parked->cells;
+    granted.hold = driver_->resume(*parked->hold, owner);
+  } catch (...) {  // no memory
+    give_back();
+    throw;
+  }
   if (granted.hold == nullptr) {  // the store has taken it away
-    driver_->give_back(parked->hold, Clock::now() + longest_release);
+    give_back();
     return std::nullopt;
   }
   granted.fence = parked->fence + 1;
-  granted.cells = parked->cells;
   const spi::Grant grant = keep(std::move(granted), owner, local, plan, parked.get());
   count(plan);
   return grant;

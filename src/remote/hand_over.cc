@@ -37,9 +37,21 @@ std::uint64_t HandOver::number_of(const spi::Plan& plan) noexcept {
   return number;
 }
 
-void HandOver::give_back(const std::vector<Lock>& unwanted) const {
-  for (const Lock& held : unwanted) give_back_(held);
-}
+// Locks that are not parked any more. They are given back at the end, also of a call that throws, without the mutex.
+class HandOver::Unwanted {
+ public:
+  explicit Unwanted(const HandOver& of) : of_(of) {}
+  ~Unwanted() {
+    for (const Lock& held : locks) of_.give_back_(held);
+  }
+  Unwanted(const Unwanted&) = delete;
+  Unwanted& operator=(const Unwanted&) = delete;
+
+  std::vector<Lock> locks;
+
+ private:
+  const HandOver& of_;
+};
 
 // --- requests that wait ----------------------------------------------------------------------------------
 
@@ -49,12 +61,9 @@ HandOver::Waiting::Waiting(HandOver& of, const spi::Plan& plan) : of_(of), plan_
 }
 
 HandOver::Waiting::~Waiting() {
-  std::vector<Lock> unwanted;
-  {
-    const std::lock_guard guard(of_.mutex_);
-    of_.stop_waiting(*this, unwanted);
-  }
-  of_.give_back(unwanted);
+  Unwanted unwanted(of_);
+  const std::lock_guard guard(of_.mutex_);
+  of_.stop_waiting(*this, unwanted.locks);
 }
 
 // The mutex is held. Adds the locks that were parked for this request, if nobody else waits for them.
@@ -130,28 +139,25 @@ HandOver::Lock HandOver::take(const spi::Plan& plan, const CellsOf& cells, Waiti
   // A lock that is in conflict with this request was parked before its place in the local queue was released, so it is
   // seen here. One that only shares a cell with it may be parked later. Then the store makes the request wait.
   if (waiting == nullptr && count_.load() == 0) return nullptr;
-  Lock mine;
-  std::vector<Lock> unwanted;
-  {
-    const std::lock_guard guard(mutex_);
-    const auto [first, last] = by_plan_.equal_range(number_of(plan));
-    const auto found = std::find_if(first, last, [&](const auto& one) { return one.second->held->nodes.are(plan); });
-    if (found != last) mine = remove(found->second);
-    if (waiting != nullptr) stop_waiting(*waiting, unwanted);
-    if (mine == nullptr && !parked_.empty()) remove_conflicting(cells(), unwanted);
-  }
-  give_back(unwanted);
+  Unwanted unwanted(*this);
+  const std::lock_guard guard(mutex_);
+  Lock mine = remove_same(plan);
+  if (waiting != nullptr) stop_waiting(*waiting, unwanted.locks);
+  if (mine == nullptr && !parked_.empty()) remove_conflicting(cells(), unwanted.locks);
   return mine;
+}
+
+HandOver::Lock HandOver::remove_same(const spi::Plan& plan) noexcept {
+  const auto [first, last] = by_plan_.equal_range(number_of(plan));
+  const auto found = std::find_if(first, last, [&](const auto& one) { return one.second->held->nodes.are(plan); });
+  return found == last ? nullptr : remove(found->second);
 }
 
 void HandOver::clear(const CellsOf& cells) {
   if (count_.load() == 0) return;
-  std::vector<Lock> unwanted;
-  {
-    const std::lock_guard guard(mutex_);
-    remove_conflicting(cells(), unwanted);
-  }
-  give_back(unwanted);
+  Unwanted unwanted(*this);
+  const std::lock_guard guard(mutex_);
+  remove_conflicting(cells(), unwanted.locks);
 }
 
 // --- the thread ------------------------------------------------------------------------------------------
@@ -166,20 +172,20 @@ void HandOver::run(const std::stop_token& end) {
       asleep_ = false;
     }
     woken_.wait_for(guard, look_interval, [&] { return end.stop_requested(); });
-    std::vector<Lock> late;
+    std::optional<Unwanted> late(std::in_place, *this);
     const Clock::time_point now = Clock::now();
     for (Entry entry = parked_.begin(); entry != parked_.end();) {
       const Entry one = entry++;
       if (!end.stop_requested() && now - one->held->granted < longest) continue;
       try {
-        late.reserve(late.size() + 1);
+        late->locks.reserve(late->locks.size() + 1);
       } catch (...) {  // no memory: the next time
         continue;
       }
-      late.push_back(remove(one));
+      late->locks.push_back(remove(one));
     }
     guard.unlock();
-    give_back(late);
+    late.reset();
     guard.lock();
   }
   runs_ = false;

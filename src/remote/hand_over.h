@@ -95,7 +95,8 @@ class HandOver {
   Lock remove(Entry entry) noexcept;
   void remove_conflicting(const std::vector<Cell>& cells, std::vector<Lock>& removed);
   void stop_waiting(Waiting& waiting, std::vector<Lock>& unwanted) noexcept;
-  void give_back(const std::vector<Lock>& unwanted) const;
+  Lock remove_same(const spi::Plan& plan) noexcept;
+  class Unwanted;
   void run(const std::stop_token& end);
 
   const GiveBack give_back_;
