@@ -330,7 +330,7 @@ void Queues::settle(Index index, WakeList& wake, std::optional<std::uint64_t> sl
   if (set != anybody) node.word.change_bits(anybody ? 0 : word::queued, anybody ? word::queued : 0);
 }
 
-// As many as there are free slots, the first in the queue first.
+// As many as there are free slots, the first in the queue first, in one walk.
 bool Queues::tell_slots(Index index, WakeList& wake, std::optional<std::uint64_t> slots_held) noexcept {
   if (!anybody_waits(index)) return false;
   const Node& node = node_at(index);
@@ -389,6 +389,7 @@ bool Queues::tell_modes(Index index, WakeList& wake) noexcept {
 
 void Queues::tell_queue(Index index) noexcept {
   // With a stopped process in the way, those who wait look for themselves (I5); and who has many to tell is not kept.
+  // Each stripe has a time of its own: that one was late takes no patience from the others.
   constexpr std::int64_t just_now = 100'000'000;
   std::atomic<std::int64_t>& last_late = last_late_[stripe_of(index)];
   const bool late = shared() && coarse_time() - last_late.load(std::memory_order_relaxed) < just_now;

@@ -133,13 +133,11 @@ Index Records::write_text(std::string_view text) {
 // - Only free records leave it, and only a process changes the lists of its own owners, under pool_mutex_. A walk looks
 //   for records that are not free, so what it must not miss stays where it is.
 // - A record leaves in this order: the link to it is changed; `departures` is raised; it may be used again. Its own
-// link
-//   stays as it is until then. So whoever stands on it walks on along the same list, or finds, because the new link was
-//   written after `departures` was raised, that records left meanwhile, and walks again.
+//   link stays as it is until then. So whoever stands on it walks on along the same list, or finds that records left
+//   meanwhile, and walks again: the new link was written after `departures` was raised.
 // - A record of another owner's that a walk has strayed to is noticed: its owner is written before its link.
 // - Records leave under the latch of stripe `owner % 64`. So for whoever has all latches (WaitGraph) nothing leaves,
-// and
-//   one walk is exact. An owner that is freed needs no latch: it has no lock and waits for nothing.
+//   and one walk is exact. An owner that is freed needs no latch: it has no lock and waits for nothing.
 // - The others walk at most 64 times. To make each of these walks fail, other threads of the same owner would have to
 //   release dozens of its locks during each of them. Then a lock of its owner's may be missed: the request waits in the
 //   queue instead of passing it, and looks again (I5); that it waits for itself is then found by WaitGraph.
