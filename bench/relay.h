@@ -13,7 +13,7 @@ namespace bench {
 
 class Relay {
  public:
-  // Leads to the server of this URL. What is said arrives `each_way` later. A connection in which the client says
+  // Leads to the server of this URL. Bytes arrive `each_way` later. A connection in which the client says
   // `word` is counted apart, from then on.
   explicit Relay(const std::string& server, std::chrono::nanoseconds each_way = {}, std::string word = "");
 

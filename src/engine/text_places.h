@@ -40,7 +40,7 @@ class TextPlaces {
     std::uint64_t above = 0;  // the parent's index (low 32 bits) and that of its parent: for fetching them beforehand
   };
 
-  // What was noted for exactly this text.
+  // Returns the place that was noted for exactly this text.
   Noted find(std::string_view text) const noexcept {
     if (text.size() - 8 >= short_sizes_) [[unlikely]]
       return find_other(text);

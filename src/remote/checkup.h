@@ -88,7 +88,7 @@ struct Protection {
 };
 Judgement judge_tls(const Protection& way);
 
-// Who the server says that we are, asked several times.
+// The session number that the server tells us, asked several times.
 struct Sessions {
   std::uint64_t logged_in_as = 0;
   std::vector<std::uint64_t> asked;

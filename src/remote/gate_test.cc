@@ -508,7 +508,7 @@ TEST(HandOvers, leave_nothing_locked_when_the_one_that_waited_gives_up) {  // B8
   EXPECT_TRUE(eventually([&] { return server.holding() == 0; }));
 }
 
-// A request may be next for a part of its plan and wait for long for the rest. What was parked must not stay locked.
+// A request may be next for a part of its plan and wait for long for the rest. The parked lock must not stay locked.
 TEST(HandOvers, of_a_lock_whose_waiter_is_held_up_elsewhere_are_given_back) {  // B8
   ScriptedServer server;
   const auto gate = open_scripted(server), other = open_scripted(server);

@@ -104,7 +104,7 @@ class Provisioner {
     }
   }
 
-  // What is counted at once.
+  // Rows that are counted at once.
   static std::uint32_t span(std::uint32_t chunk) { return std::max<std::uint32_t>(chunk, 50'000); }
 
  private:

@@ -33,7 +33,7 @@ bool no_table(const Reply& reply) { return reply.code == no_such_table || reply.
 
 remote::Attempt attempt(const Reply& reply) {
   using End = remote::Attempt::End;
-  // Whoever may write elsewhere may not here; no right would help.
+  // The server refuses writes from everybody. No right would help.
   const bool read_only = reply.code == codes::option_prevents || reply.code == codes::read_only_mode ||
                          reply.code == codes::read_only_transaction;
   return {reply.well()      ? End::done

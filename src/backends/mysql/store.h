@@ -18,7 +18,7 @@ std::unique_ptr<spi::Backend> open(const spi::Url& url, const OpenOptions& optio
 // Makes the tables, and every row of every level beforehand (H11).
 void provision(const spi::Url& url, const ProvisionOptions& options);
 
-// What is unsafe or slow (H17). Throws only if nothing can be asked: unreachable, or not let in.
+// Finds what is unsafe or slow (H17). Throws only if the server cannot be asked at all.
 std::vector<Finding> doctor(const spi::Url& url);
 
 // The SQL that acquires and releases a plan, for people, with the buckets filled in; and which nodes share a row, and
