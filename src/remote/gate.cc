@@ -466,12 +466,15 @@ std::optional<spi::Grant> Gate::extend(const spi::Grant& grant, const spi::Reque
     return std::nullopt;
   }
   const spi::Grant local = addition->commit();
+  {
+    const std::lock_guard guard(locks_.mutex);
+    held->local = local;  // it is another lock in the local queue now, whatever happens next
+  }
   count(request.plan);
   {
     std::vector<Node> nodes = nodes_of(request.plan, cell_of());
     const CellOf cells = cell_of();
     const std::lock_guard guard(locks_.mutex);
-    held->local = local;
     held->fence = extended.fence;
     std::vector<Node>& known = held->nodes.read(cells);
     for (Node& node : nodes) {
@@ -515,10 +518,16 @@ void Gate::keep_leftover(Held& held, const spi::Plan& plan, Driver::Extended::Le
 spi::Grant Gate::give(const spi::Grant& grant, spi::OwnerId to) {
   const std::shared_ptr<Held> held = locks_.find(grant.id);
   if (held == nullptr || !held->hold->surely()) throw taken_away("handed over");
-  const spi::Grant given = queue_->give(held->local, to);
-  const std::uint64_t owner = owner_of(to);
+  // Nothing may fail once the local queue has given it.
+  const std::uint64_t owner = owner_of(to), before = held->owner;
+  locks_.make_room(owner);
   driver_->give(*held->hold, owner);
-  locks_.give(*held, given, owner);
+  try {
+    locks_.give(*held, queue_->give(held->local, to), owner);
+  } catch (...) {
+    driver_->give(*held->hold, before);
+    throw;
+  }
   board_.changed();
   return grant;
 }
@@ -527,7 +536,8 @@ void Gate::release(const spi::Grant& grant) noexcept {
   const std::shared_ptr<Held> held = locks_.take_out(grant.id);
   if (held == nullptr) return;
   const Clock::time_point end = Clock::now() + longest_release;
-  if (hand_over_.park(held, [&] { return driver_->park(*held->hold); })) {
+  const auto park = [&] { return !board_.stands(held->hold->session()) && driver_->park(*held->hold); };
+  if (hand_over_.park(held, park)) {
     queue_->release(held->local);
     return leave(end);
   }

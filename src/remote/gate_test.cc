@@ -338,6 +338,84 @@ TEST(Sessions, a_request_that_let_others_pass_keeps_its_place_in_line) {  // B8
   EXPECT_EQ(order, (std::vector<std::string>{"u3", "u2", "u4", "u5"}));
 }
 
+// The pool alone, with notices that stand as the test says.
+struct PoolOf {
+  explicit PoolOf(std::size_t most)
+      : pool(most, [this](WaitLimit&) { return std::make_unique<testing::ScriptedSession>(server, open); }) {
+    pool.set_stands([this](std::uint64_t session) { return session == standing; });
+  }
+  ~PoolOf() { pool.close(Clock::now()); }
+  SessionPool::Taken take(std::uint64_t owner, SessionPool::Place place = SessionPool::Place::any) {
+    std::uint64_t ticket = 0;
+    return pool.take({owner, {.plan = wanted.plan()}, owner, &ticket}, place);
+  }
+  void granted(SessionPool::Taken& taken) {
+    pool.granted(taken);
+    taken.may_wait = false;
+  }
+
+  ScriptedServer server;
+  const std::shared_ptr<OpenSessions> open = std::make_shared<OpenSessions>();
+  const PlanOf wanted{{"u1"}};
+  std::atomic<std::uint64_t> standing = 0;
+  SessionPool pool;
+};
+
+TEST(Sessions, that_come_back_are_given_although_another_is_kept_aside) {  // B12
+  PoolOf of(2);
+  SessionPool::Taken one = of.take(1), two = of.take(2);
+  of.granted(one);
+  of.granted(two);
+  of.standing = one.session->id();
+  of.pool.put_back(std::move(one), 1);  // its notice stands
+  auto waits = std::async(std::launch::async, [&] { of.pool.put_back(of.take(3), 3); });
+  ASSERT_TRUE(eventually([&] { return of.pool.in_line().size() == 1; }));
+  of.pool.put_back(std::move(two), 2);
+  EXPECT_EQ(waits.wait_for(500ms), std::future_status::ready);
+  waits.wait();
+}
+
+TEST(Sessions, that_are_kept_aside_free_a_place_among_the_waiting) {  // B12
+  PoolOf of(4);
+  std::vector<SessionPool::Taken> waiting;
+  for (std::uint64_t owner = 1; owner <= 3; ++owner) waiting.push_back(of.take(owner));
+  ASSERT_TRUE(waiting[2].may_wait) << "three of four may wait";
+  auto waits = std::async(std::launch::async, [&] { of.pool.put_back(of.take(9, SessionPool::Place::waiting), 9); });
+  ASSERT_TRUE(eventually([&] { return of.pool.in_line().size() == 1; }));
+  of.standing = waiting[0].session->id();
+  of.pool.put_back(std::move(waiting[0]), 1);  // a wait that has ended; its notice stands
+  EXPECT_EQ(waits.wait_for(500ms), std::future_status::ready);
+  waits.wait();
+  of.pool.put_back(std::move(waiting[1]), 2);
+  of.pool.put_back(std::move(waiting[2]), 3);
+}
+
+TEST(Sessions, that_were_kept_aside_go_to_the_first_in_line) {  // B8
+  PoolOf of(1);
+  SessionPool::Taken one = of.take(1);
+  of.granted(one);
+  of.standing = one.session->id();
+  of.pool.put_back(std::move(one), 1);
+  std::mutex mutex;
+  std::vector<std::uint64_t> order;
+  std::vector<std::thread> threads;
+  for (std::uint64_t owner = 2; owner <= 6; ++owner) {
+    threads.emplace_back([&, owner] {
+      SessionPool::Taken taken = of.take(owner);
+      {
+        const std::lock_guard guard(mutex);
+        order.push_back(owner);
+      }
+      of.pool.put_back(std::move(taken), owner);
+    });
+    ASSERT_TRUE(eventually([&] { return of.pool.in_line().size() == owner - 1; }));
+  }
+  of.standing = 0;
+  of.pool.let_in();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(order, (std::vector<std::uint64_t>{2, 3, 4, 5, 6}));
+}
+
 TEST(Sessions, a_lock_released_during_an_extend_gives_its_session_back) {  // B6, B12
   ScriptedServer server;
   const auto other = open_scripted(server), gate = open_scripted(server, 1);
@@ -559,6 +637,41 @@ TEST(HandOvers, of_a_lost_lock_do_not_happen_and_only_its_holder_is_told) {  // 
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(granted, 4);
   EXPECT_EQ(server.holding(), 0u);
+}
+
+// The session ends between two hand-overs. The next holder must not get a lock that another process may have by then.
+TEST(HandOvers, of_a_session_that_has_just_ended_do_not_happen) {  // B3, B4
+  for (int turn = 0; turn < 10; ++turn) {
+    ScriptedServer server;
+    const auto gate = open_scripted(server);
+    std::optional<spi::Grant> first = acquire(*gate, {"hot"});
+    std::latch second_holds(1), ended(1);
+    std::int64_t theirs = 0, last = 0;
+    std::thread second([&] {
+      const auto grant = acquire(*gate, {"hot"}, patience);
+      second_holds.count_down();
+      ended.wait();
+      gate->release(*grant);
+    });
+    ASSERT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == 1; }));
+    std::thread third([&] {
+      const auto grant = acquire(*gate, {"hot"}, patience);
+      last = grant->fence;
+      gate->release(*grant);
+    });
+    ASSERT_TRUE(eventually([&] { return gate->snapshot().waiters.size() == 2; }));
+    gate->release(*first);
+    second_holds.wait();
+    const auto other = open_scripted(server);
+    server.hang_up(server.sessions_that_hold().front());
+    const auto grant = acquire(*other, {"hot"}, patience);
+    theirs = grant->fence;
+    other->release(*grant);
+    ended.count_down();
+    second.join();
+    third.join();
+    EXPECT_GT(last, theirs) << "turn " << turn;
+  }
 }
 
 TEST(HandOvers, do_not_happen_for_a_lock_that_was_extended) {  // B8

@@ -10,8 +10,8 @@
 // way from there to take(); otherwise it is being given back.
 //
 // Other processes are not starved: a lock is handed over at most `most` times, and not later than `longest` after the
-// store granted it. park() checks both. A thread gives back locks that are parked for longer: the request that they wait
-// for may be the next for one node of the plan, and wait for long for another one.
+// store granted it. park() checks both. A thread gives back locks that are parked for longer: the request that they
+// wait for may be the next for one node of the plan, and wait for long for another one.
 #pragma once
 
 #include <atomic>

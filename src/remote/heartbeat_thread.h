@@ -54,7 +54,6 @@ class SessionHold final : public Hold {
   std::unique_ptr<Session> held;
   bool beating = false;  // the answer to a heartbeat is still to come
   std::int64_t beat_sent = 0;
-  std::int64_t looked = 0;  // when its socket was last looked at before a hand-over
 
  private:
   friend class HeartbeatThread;

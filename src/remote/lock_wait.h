@@ -50,7 +50,8 @@ struct Pending {
   std::string owner_name;
   std::uint64_t queue_owner = 0;  // while it waits in the local queue: its owner's number there
   std::vector<Node> nodes;
-  // It can be part of a deadlock: its owner holds a lock, or it asks for several targets and may have some of them.
+  // It can be part of a deadlock: its owner held a lock when it began, or it asks for several targets and may have
+  // some.
   bool may_block = false;
   const Clock::time_point since = Clock::now();
 

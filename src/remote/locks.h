@@ -70,13 +70,19 @@ class Locks {
     changed();
     return held;
   }
+  // give() to this owner needs no memory then, unless the owner gets other locks meanwhile.
+  void make_room(std::uint64_t owner) {
+    const std::lock_guard guard(mutex);
+    std::vector<Held*>& own = by_owner_[owner];
+    own.reserve(own.size() + 1);
+  }
   void give(Held& held, const spi::Grant& local, std::uint64_t to) {
     const std::lock_guard guard(mutex);
+    held.local = local;  // whatever happens next
     std::vector<Held*>& own = by_owner_[to];
     own.reserve(own.size() + 1);  // nothing fails once it is taken from its owner
     forget(held);
     enlist(held, to);
-    held.local = local;
     changed();
   }
   std::vector<std::shared_ptr<Held>> all_held() const {
@@ -88,7 +94,8 @@ class Locks {
   }
   bool any_of(std::uint64_t owner) const noexcept {
     const std::lock_guard guard(mutex);
-    return by_owner_.contains(owner);
+    const auto own = by_owner_.find(owner);
+    return own != by_owner_.end() && !own->second.empty();
   }
   // The first cell that an owner holds, in another lock than `except`, and that conflicts with one of these nodes.
   struct Collision {

@@ -46,7 +46,7 @@ std::string process_name() {
          std::to_string(now.tv_nsec) + "." + std::to_string(lockers.fetch_add(1)) + ":";
 }
 
-std::uint64_t session_of(std::uint64_t id) { return id / 2; }  // Notice::id()
+std::uint64_t session_of(std::uint64_t id) { return id / 2 & ~in_queue; }  // Notice::id()
 
 bool queued(const Pending& pending) { return (pending.session & in_queue) != 0; }
 
@@ -255,7 +255,7 @@ std::vector<Notice> NoticeBoard::own(bool with_queue) const {
     Notice& notice = add(p.session, p.owner, p.local, p.nodes, p.since);
     if (notice.owner_name.empty()) notice.owner_name = p.owner_name;
     notice.waits = true;
-    notice.may_block = p.may_block;
+    notice.may_block = p.may_block || locks_.any_of(p.owner);
     return notice;
   };
   for (const auto& pending : at_store) add_wait(*pending);
@@ -430,7 +430,8 @@ std::string NoticeBoard::in_the_way_of(std::uint64_t session, Clock::time_point 
 // --- deadlocks -------------------------------------------------------------------------------------------
 
 milliseconds NoticeBoard::published_after(const Pending& pending) const {
-  return pending.may_block ? std::min(suspect_after, publish_after_) : publish_after_;
+  const bool suspect = pending.may_block || locks_.any_of(pending.owner);
+  return suspect ? std::min(suspect_after, publish_after_) : publish_after_;
 }
 
 // A cycle counts only if it is seen twice. The first sighting may be a stale notice: the process that has to remove it
@@ -440,8 +441,10 @@ void NoticeBoard::find_deadlocks() {
   const Clock::time_point now = Clock::now();
   std::vector<std::shared_ptr<Pending>> waiting = locks_.all_pending();
   std::erase_if(waiting, [&](const auto& p) {
-    return now - p->since < published_after(*p) || p->victim() ||
-           !locks_.any_of(p->owner);  // only a holder is a victim
+    if (p->victim() || !locks_.any_of(p->owner)) return true;  // only a holder is a victim
+    const bool young = now - p->since < published_after(*p);
+    if (young) look_again(p->since + published_after(*p));
+    return young;
   });
   if (waiting.empty()) return;
   milliseconds pause{};

@@ -39,8 +39,8 @@ class Session {
  public:
   virtual ~Session() = default;  // closes; does not wait for the store
 
-  // A wait for an answer that takes longer is probably one for a taken cell. Half of the time in which it was made: a
-  // few round trips. Set once, by the pool.
+  // A wait for an answer that takes longer is probably one for a taken cell. At first half of the time in which the
+  // session was made, which is a few round trips; later at most three times the quickest answer.
   timed::Clock::duration usual_answer{};
 
   virtual std::uint64_t id() const noexcept = 0;           // the store's number for it

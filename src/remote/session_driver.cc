@@ -18,8 +18,6 @@ constexpr milliseconds longest_unlock{900};
 // become uncertain meanwhile, for want of heartbeats.
 constexpr seconds longest_try{2}, longest_extending_try{5};
 constexpr milliseconds look_interval{50};
-// A lock that is handed over again and again is looked at so often: it costs a system call.
-constexpr std::chrono::nanoseconds look_at_socket{milliseconds(1)};
 constexpr Clock::time_point never = Clock::time_point::max();
 constexpr int most_made = 3;  // times that missing cells are made, for one request
 
@@ -98,6 +96,9 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
   for (int deadlocks = 0;;) {
     sent = now_with_suspend();
     reply = session.lock(cells, no_wait, wait);
+    // The session may have been slow to be made for another reason than a long way to the store.
+    const std::chrono::nanoseconds took(now_with_suspend() - sent);
+    session.usual_answer = std::min<Clock::duration>(session.usual_answer, 3 * took);
     if (extended != nullptr && reply.kind == Kind::wait_is_long) {
       const std::int64_t asked = now_with_suspend();
       Deadline soon(longest_unlock);
@@ -319,16 +320,15 @@ std::shared_ptr<Hold> SessionDriver::resume(Hold& hold, std::uint64_t owner) {
     if (beat == Session::Beat::dead) return nullptr;
     if (beat == Session::Beat::alive) parked.confirmed = parked.beat_sent;
     parked.beating = beat == Session::Beat::none_yet;
-  } else if (const std::int64_t now = now_with_suspend(); now - parked.looked >= look_at_socket.count()) {
-    if (parked.held->hung_up()) return nullptr;
-    parked.looked = now;
+  } else if (parked.held->hung_up()) {
+    return nullptr;
   }
+  if (!pool_.usable(*parked.held)) return nullptr;
   pool_.give(SessionPool::nobody, owner);
   try {
     auto next = std::make_shared<SessionHold>(parked.held, owner, parked.confirmed.load(), lease_);
     next->beating = parked.beating;
     next->beat_sent = parked.beat_sent;
-    next->looked = parked.looked;
     heartbeats_.replace(parked, next);
     return next;
   } catch (...) {  // no memory; the session stays where it is

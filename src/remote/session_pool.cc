@@ -16,6 +16,9 @@ constexpr seconds longest_connect{5};
 // the answer, and asks on another.
 constexpr milliseconds usually_alive{50};
 
+// However far away the store is, an answer that takes longer is unusual.
+constexpr milliseconds longest_usual_answer{250};
+
 // If a notice cannot be removed, its session is closed after so long.
 constexpr seconds longest_aside{3};
 
@@ -56,9 +59,11 @@ SessionPool::Taken SessionPool::take(const Asking& asking, Place place) {
   const spi::Request& request = asking.request;
   const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
   Guard guard(mutex_);
+  // A request that cannot stand in line waits here for a session that nobody uses and that is usually back soon.
+  const bool may_stand = !request.no_wait && asking.ticket != nullptr && !has_session(asking.owner);
   const auto settled = [&] { return available() || (tended_ == 0 && aside_.empty()); };
-  if (!settled()) {
-    const Clock::time_point soon = Clock::now() + seconds(1);  // nobody uses them, so they are back by then
+  if (!may_stand && !settled()) {
+    const Clock::time_point soon = Clock::now() + seconds(1);
     settled_.wait_until(guard, cancel, std::min(soon, request.deadline.value_or(soon)), settled);
     heed(cancel);
   }
@@ -328,7 +333,7 @@ std::unique_ptr<Session> SessionPool::connect(WaitLimit& limit) {
   try {
     const Clock::time_point began = Clock::now();
     auto session = connect_(limit);
-    session->usual_answer = (Clock::now() - began) / 2;
+    session->usual_answer = std::min<Clock::duration>((Clock::now() - began) / 2, longest_usual_answer);
     const std::lock_guard guard(mutex_);
     if (mine > newest_) {
       newest_ = mine;
@@ -353,6 +358,11 @@ void SessionPool::distrust() {
   const std::lock_guard guard(mutex_);
   distrusted_ = true;
   newest_ = asked_;
+}
+
+bool SessionPool::usable(const Session& session) {
+  const std::lock_guard guard(mutex_);
+  return fit(session);
 }
 
 std::string SessionPool::server() {
@@ -404,7 +414,7 @@ void SessionPool::put_back(Taken taken, std::uint64_t owner) noexcept {
   used_ = Clock::now();
   if (taken.session != nullptr && !closed_ && stands_ && stands_(taken.session->id())) {
     aside_.push_back({std::move(taken.session), used_, used_});
-    return;
+    return wake_next();  // there may be a place among the waiting now
   }
   if (taken.session != nullptr && !closed_ && fit(*taken.session)) {
     if (!give_to_next(taken.session)) idle_.push_back({std::move(taken.session), used_, used_});
@@ -412,7 +422,7 @@ void SessionPool::put_back(Taken taken, std::uint64_t owner) noexcept {
     unfit = std::move(taken.session);
     --open_;
   }
-  if (tended_ > 0) settled_.notify_all();
+  if (tended_ > 0 || !aside_.empty()) settled_.notify_all();
   wake_next();
 }
 

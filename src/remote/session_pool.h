@@ -107,6 +107,7 @@ class SessionPool {
   // another server, or on one that was found unfit (demoted to a replica), are not used again: whoever needs one
   // connects anew, and is told.
   void distrust();
+  bool usable(const Session& session);
   std::string server();  // empty before the first session
   bool used_since(Clock::time_point then);
 
