@@ -28,6 +28,7 @@ class OwnServer {
     for (const std::string& line : lines_of(run("env " + name_))) {
       if (line.find("_OPERATOR='") != line.npos) operator_url_ = quoted(line);
       if (line.find("'mysql://app:") != line.npos) url_ = quoted(line);
+      if (line.find("_PID='") != line.npos) pid_ = std::stoi(quoted(line));
     }
   }
   ~OwnServer() {
@@ -39,6 +40,7 @@ class OwnServer {
   const std::string& name() const { return name_; }                  // as tools/servers knows it
   const std::string& url() const { return url_; }                    // as the application's user
   const std::string& operator_url() const { return operator_url_; }  // who may do anything
+  pid_t pid() const { return pid_; }
 
  private:
   static std::vector<std::string> lines_of(const std::string& text) {
@@ -64,6 +66,7 @@ class OwnServer {
 
   const pid_t made_by_ = getpid();
   std::string name_, url_, operator_url_;
+  pid_t pid_ = -1;
 };
 
 }  // namespace hierlock::tests

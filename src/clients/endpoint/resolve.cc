@@ -58,8 +58,8 @@ std::vector<std::string> resolve(const std::string& host, const std::string& pla
     throw Error(ErrorKind::exhausted, std::string("no thread can be made to resolve a name: ") + error.what());
   }
   const auto failed = [&](const std::string& why) {
-    return Error(ErrorKind::unavailable,
-                 "cannot connect to " + place + ": the name is not resolved, " + why + ". Is the host right?");
+    return Error(ErrorKind::unavailable, "cannot connect to " + place + ": the name is not resolved, " + why +
+                                             ". Is the host of the URL right?");
   };
   std::unique_lock guard(asked->mutex);
   while (!asked->done) {
