@@ -12,7 +12,7 @@ namespace hierlock::remote {
 namespace {
 
 // An answer that takes longer than the first is probably that of a taken cell. After the second it almost surely is.
-constexpr std::chrono::milliseconds usual_answer{10}, longest_answer{250};
+constexpr std::chrono::milliseconds usual_answer{30}, longest_answer{250};
 // How long an interrupted statement may still take to say so.
 constexpr std::chrono::seconds last_words{2}, last_words_of_a_try{1};
 // An interruption that arrives before the statement has begun ends nothing. So it is repeated.

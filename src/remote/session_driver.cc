@@ -108,6 +108,14 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
     if (!again()) break;
     if (reply.kind == Kind::deadlock) pause_after(++deadlocks, of.request);
   }
+  // The interruption of an extend may cross the grant of its last cell. That cell would stay locked, and no process
+  // would know. So the store is asked once more, without waiting: then it is granted, or certainly not locked.
+  const bool failed = reply.kind != Kind::granted && reply.kind != Kind::missing && reply.kind != Kind::deadlock;
+  if (extended != nullptr && wait.ended() && !wait.victim() && failed && !session.broken()) {
+    sent = now_with_suspend();
+    Deadline soon(longest_unlock);
+    reply = session.lock(cells, true, soon);
+  }
   const bool granted = reply.kind == Kind::granted || reply.kind == Kind::missing;
   // A deadlock that the store finds at the last moment has taken away what was held before, too: that is more than
   // "too late". And a grant that crossed the end is kept: no part of an extended lock can be given back.

@@ -11,6 +11,7 @@ namespace {
 class Snapshots : public Conformance {};
 
 TEST_P(Snapshots, an_unused_store_is_empty) {
+  ASSERT_TRUE(nothing_left()) << "processes of other tests may be about to end\n" << state();
   const Snapshot now = locker().snapshot();
   EXPECT_TRUE(now.holders.empty());
   EXPECT_TRUE(now.waiters.empty());
@@ -118,6 +119,7 @@ TEST_P(Snapshots, targets_are_shown_as_their_text) {
 
 TEST_P(Snapshots, every_entry_was_true_at_some_moment_while_everybody_moves) {
   // Each worker signs with its number, and under u1 takes only what bears that number; so every entry can be checked.
+  ASSERT_TRUE(nothing_left()) << "processes of other tests may be about to end\n" << state();
   Locker& all = locker();
   std::atomic<bool> over = false;
   std::vector<std::future<void>> workers;
