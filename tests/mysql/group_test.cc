@@ -7,7 +7,7 @@
 #include <hierlock/operate.h>
 
 #include "on_server.h"
-#include "own_server.h"
+#include "support/own_server.h"
 
 namespace hierlock::mysql_tests {
 namespace {
