@@ -17,6 +17,7 @@ constexpr milliseconds longest_unlock{900};
 // longer, because it costs the lock if the interruption is not answered either. But a lock that is kept must not have
 // become uncertain meanwhile, for want of heartbeats.
 constexpr seconds longest_try{2}, longest_extending_try{5};
+constexpr milliseconds longest_second_try{300};
 constexpr milliseconds look_interval{50};
 constexpr Clock::time_point never = Clock::time_point::max();
 constexpr int most_made = 3;  // times that missing cells are made, for one request
@@ -111,10 +112,14 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
   // The interruption of an extend may cross the grant of its last cell. That cell would stay locked, and no process
   // would know. So the store is asked once more, without waiting: then it is granted, or certainly not locked.
   const bool failed = reply.kind != Kind::granted && reply.kind != Kind::missing && reply.kind != Kind::deadlock;
-  if (extended != nullptr && wait.ended() && !wait.victim() && failed && !session.broken()) {
+  if (extended != nullptr && !no_wait && wait.ended() && !wait.victim() && failed && !session.broken()) {
+    spi::Request at_once = of.request;
+    at_once.no_wait = true;
+    at_once.cancel = nullptr;
+    const Ask once_more{of.plan, at_once, of.owner, of.teller, of.host};
+    LockWait briefly(once_more, session.id(), interrupter, longest_second_try, LockWait::Victim::never);
     sent = now_with_suspend();
-    Deadline soon(longest_unlock);
-    reply = session.lock(cells, true, soon);
+    reply = session.lock(cells, true, briefly);
   }
   const bool granted = reply.kind == Kind::granted || reply.kind == Kind::missing;
   // A deadlock that the store finds at the last moment has taken away what was held before, too: that is more than
