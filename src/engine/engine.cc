@@ -802,10 +802,6 @@ bool Engine::surely_held(const spi::Grant& grant) noexcept {
   return held(grant);
 }
 
-bool Engine::waited_for(const spi::Grant& grant) const noexcept {
-  return table_.look().waited_for(grant_record(grant));
-}
-
 std::size_t Engine::break_locks(const spi::Plan& plan, std::string_view reason) {
   check_table();
   const Breaks::Breaking breaking = table_.breaks().break_locks(plan.steps());

@@ -42,8 +42,6 @@ class Engine {
   bool held(const spi::Grant& grant) noexcept;
   // Asks whether the table is still there, too.
   bool surely_held(const spi::Grant& grant) noexcept;
-  // Whether a request waits for a node that the grant holds.
-  bool waited_for(const spi::Grant& grant) const noexcept;
   std::size_t break_locks(const spi::Plan& plan, std::string_view reason);
   void log_deadlock(const Error& error) noexcept;
   int lifeline() noexcept { return table_.mapping().lifeline(); }

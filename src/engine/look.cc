@@ -122,11 +122,6 @@ std::vector<Index> Look::blockers_of(Index index) const {
   return owners;
 }
 
-bool Look::waited_for(Index record) const {
-  return any_hold(record_at(record),
-                  [&](Index node, Mode, bool) { return (node_at(node).word.acquire() & word::queued) != 0; });
-}
-
 // Of this process.
 bool Look::nothing_held() const {
   const Index records = records_end();

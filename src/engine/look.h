@@ -53,8 +53,6 @@ class Look : Parts {
   std::vector<Index> blockers_of(Index waiter) const;
   // This process holds nothing.
   bool nothing_held() const;
-  // Whether a request waits for a node that this record holds. No latch: true also while a change is decided there.
-  bool waited_for(Index record) const;
 
   // Walks the whole table, with everything quiet, and says what is wrong; empty if sound.
   std::string check() const;

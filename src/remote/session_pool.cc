@@ -392,11 +392,6 @@ void SessionPool::disown(std::uint64_t owner) noexcept {
   if (account != accounts_.end() && account->second.sessions > 0) change(account, &Account::sessions, -1);
 }
 
-bool SessionPool::has(std::uint64_t owner) {
-  const std::lock_guard guard(mutex_);
-  return has_session(owner);
-}
-
 void SessionPool::add(std::unique_ptr<Session> session) {
   const std::lock_guard guard(mutex_);
   server_ = session->server();

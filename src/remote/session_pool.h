@@ -93,7 +93,6 @@ class SessionPool {
   // The owner of a session has become another, or nobody.
   static constexpr std::uint64_t nobody = 0;
   void give(std::uint64_t from, std::uint64_t to);
-  bool has(std::uint64_t owner);
 
   std::size_t most() const noexcept { return most_; }
   // The requests that stand in line. No mutex is taken if there are none.

@@ -215,7 +215,6 @@ class Embedded final : public Queue {
   Snapshot snapshot() const override;
   Snapshot holders() const override;
   Waits waits() const override;
-  bool waited_for(const spi::Grant& grant) const noexcept override { return engine_.waited_for(grant); }
   std::size_t break_locks(const spi::Plan& plan, std::string_view reason) override {
     if (!engine_.table().shared()) return spi::Backend::break_locks(plan, reason);
     return engine_.break_locks(plan, reason);

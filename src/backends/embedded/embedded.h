@@ -26,8 +26,6 @@ class Queue : public spi::Backend {
     virtual spi::Grant commit() = 0;
   };
   virtual std::unique_ptr<Extension> begin_extend(const spi::Grant& grant, const spi::Request& request) = 0;
-  // Whether a request waits for a node that this grant holds. True also for a moment longer.
-  virtual bool waited_for(const spi::Grant& grant) const noexcept = 0;
 
   // The holders and waiters without names, for a search that has to be quick. Linear.
   struct Waits {
