@@ -54,6 +54,10 @@ constexpr std::string_view drain_slots = "4,000 waiting threads get one of 3 slo
 constexpr std::string_view drain_shm_x = "the same one by one on shm:";
 constexpr std::string_view drain_shm_s = "the same shared on shm:";
 constexpr std::string_view drain_shm_slots = "the same with 3 slots on shm:";
+constexpr std::string_view valkey_pair = "1 thread, nobody in the way, valkey:";
+constexpr std::string_view valkey_hand_over = "from release to the return of another Locker's waiter, p99";
+constexpr std::string_view valkey_held_scripts = "one process holds 10,000 locks on valkey: scripts";
+constexpr std::string_view valkey_held_bytes = "the same: bytes to and from the server";
 constexpr std::string_view second = "a limit of 1 s";
 constexpr std::string_view new_wait = "a new wait among 800, one of whom holds a lock";
 constexpr std::string_view wait_of_holder = "the same if somebody waits for the new waiter";
@@ -87,7 +91,14 @@ constexpr std::string_view notices = "notices of 64 processes, 15 threads each h
 constexpr std::string_view all_said = "all that they and the server say to each other";
 constexpr std::string_view held_1000 = "statements that 1,000 held locks cause";
 
+constexpr std::string_view name_pair = "1 thread, names";
+constexpr std::string_view get_lock = "GET_LOCK, RELEASE_LOCK by hand";
+constexpr std::string_view names_held = "connections of a process that holds 10,000 names";
+constexpr std::string_view names_statements = "statements that they cause";
+constexpr std::string_view names_bytes = "memory of a held name";
+constexpr std::string_view hot_name = "64 threads on one name";
 constexpr std::string_view hot_64 = "64 threads on one lock";
+constexpr std::string_view every_lock_asked = "the same with gate=off: the server grants each lock";
 constexpr std::string_view hot_connections = "connections of theirs that hold or wait";
 constexpr std::string_view rival_p50 = "how long another process waits for that lock, p50";
 constexpr std::string_view rival_p99 = "the same, p99";
@@ -95,7 +106,11 @@ constexpr std::string_view rival_max = "the same, longest";
 constexpr std::string_view fifty_ms = "a limit of 50 ms";
 constexpr std::string_view far_pair = "a pair at a server that is 1 ms away each way";
 constexpr std::string_view nested = "2 processes, 32 threads each, 5 % take locks one by one";
+constexpr std::string_view extending = "the same, and extend() instead of a second lock";
 constexpr std::string_view plain_transactions = "the same by plain InnoDB transactions";
+
+constexpr std::string_view isolationtester = "PostgreSQL's own isolationtester";
+constexpr std::string_view by_hand = "the same SQL by hand, through SOCI";
 
 constexpr std::string_view bdb = "Berkeley DB, private region";
 constexpr std::string_view bdb_stock = "Berkeley DB, default partitions";
@@ -187,19 +202,72 @@ constexpr Case cases[] = {
     {"mariadb-notices", "all", "all", "limit", bytes_a_second, no_bar, all_said, "a limit of 1 MB/s"},
     {"mariadb-held", "limit", "ours", "limit", statements, at_most(1), held_1000, "a limit of 400 a second"},
     {"mysql-hot", "memory", "ours", "memory", rate, at_least(0.6), hot_64, "hierlock, memory:"},
+    {"mysql-hot", "gate-off", "ours", "gate-off", rate, at_least(5), hot_64, every_lock_asked},
     {"mysql-hot", "connections", "connections", "two", connections, at_most(1), hot_connections, "a limit of 2"},
     {"mysql-hot", "rival-p50", "rival-p50", "limit", time, no_bar, rival_p50, fifty_ms},
     {"mysql-hot", "rival-p99", "rival-p99", "limit", time, at_most(1), rival_p99, fifty_ms},
     {"mysql-hot", "rival-max", "rival-max", "limit", time, no_bar, rival_max, fifty_ms},
-    {"mysql-far", "round-trip", "pair", "round-trip", time, no_bar, far_pair, "a round trip to it"},
+    {"mysql-far", "round-trip", "pair", "round-trip", time, at_most(1.15), far_pair, "a round trip to it"},
     {"mariadb-hot", "memory", "ours", "memory", rate, at_least(0.6), hot_64, "hierlock, memory:"},
+    {"mariadb-hot", "gate-off", "ours", "gate-off", rate, at_least(5), hot_64, every_lock_asked},
     {"mariadb-hot", "connections", "connections", "two", connections, at_most(1), hot_connections, "a limit of 2"},
     {"mariadb-hot", "rival-p50", "rival-p50", "limit", time, no_bar, rival_p50, fifty_ms},
     {"mariadb-hot", "rival-p99", "rival-p99", "limit", time, at_most(1), rival_p99, fifty_ms},
     {"mariadb-hot", "rival-max", "rival-max", "limit", time, no_bar, rival_max, fifty_ms},
-    {"mariadb-far", "round-trip", "pair", "round-trip", time, no_bar, far_pair, "a round trip to it"},
+    {"mariadb-far", "round-trip", "pair", "round-trip", time, at_most(1.15), far_pair, "a round trip to it"},
+    {"rows", "sqlite-guarded", "sqlite-guarded", "sqlite-guarded-hand", time, at_most(1.1),
+     "SQLite, in memory, a guarded update", by_hand},
+    {"rows", "sqlite-optimistic", "sqlite-optimistic", "sqlite-optimistic-hand", time, at_most(1.1),
+     "SQLite, in memory, a read and a versioned update", by_hand},
+    {"rows", "sqlite-pessimistic", "sqlite-pessimistic", "sqlite-pessimistic-hand", time, at_most(1.1),
+     "SQLite, in memory, a transaction: locking read, update", by_hand},
+    {"rows", "mysql-guarded", "mysql-guarded", "mysql-guarded-hand", time, at_most(1.1), "MySQL, a guarded update",
+     by_hand},
+    {"rows", "mysql-optimistic", "mysql-optimistic", "mysql-optimistic-hand", time, at_most(1.1),
+     "MySQL, a read and a versioned update", by_hand},
+    {"rows", "mysql-pessimistic", "mysql-pessimistic", "mysql-pessimistic-hand", time, at_most(1.1),
+     "MySQL, a transaction: locking read, update", by_hand},
+    {"rows", "mariadb-guarded", "mariadb-guarded", "mariadb-guarded-hand", time, at_most(1.1),
+     "MariaDB, a guarded update", by_hand},
+    {"rows", "mariadb-optimistic", "mariadb-optimistic", "mariadb-optimistic-hand", time, at_most(1.1),
+     "MariaDB, a read and a versioned update", by_hand},
+    {"rows", "mariadb-pessimistic", "mariadb-pessimistic", "mariadb-pessimistic-hand", time, at_most(1.1),
+     "MariaDB, a transaction: locking read, update", by_hand},
+    {"rows", "postgres-guarded", "postgres-guarded", "postgres-guarded-hand", time, at_most(1.1),
+     "PostgreSQL, a guarded update", by_hand},
+    {"rows", "postgres-optimistic", "postgres-optimistic", "postgres-optimistic-hand", time, at_most(1.1),
+     "PostgreSQL, a read and a versioned update", by_hand},
+    {"rows", "postgres-pessimistic", "postgres-pessimistic", "postgres-pessimistic-hand", time, at_most(1.1),
+     "PostgreSQL, a transaction: locking read, update", by_hand},
+    {"lab", "apart", "apart", "apart-peer", time, at_most(1.5), "an order of a lab run on PostgreSQL, nobody waits",
+     isolationtester},
+    {"lab", "in-the-way", "in-the-way", "in-the-way-peer", time, at_most(1.5), "the same if one of two sessions waits",
+     isolationtester},
+    {"mysql-names", "by-hand", "ours", "by-hand", rate, at_least(0.9), name_pair, get_lock},
+    {"mysql-names", "memory", "hot", "memory", rate, at_least(0.6), hot_name, "hierlock, memory:"},
+    {"mysql-names", "gate-off", "hot", "gate-off", rate, at_least(5), hot_name, every_lock_asked},
+    {"mysql-names-held", "connections", "connections", "eight", connections, at_most(1), names_held, "a limit of 8"},
+    {"mysql-names-held", "statements", "statements", "ten", statements, no_bar, names_statements,
+     "a limit of 10 a second"},
+    {"mysql-names-held", "bytes", "bytes", "kilobyte", bytes, no_bar, names_bytes, "a limit of 1 kB"},
+    {"mariadb-names", "by-hand", "ours", "by-hand", rate, at_least(0.9), name_pair, get_lock},
+    {"mariadb-names", "memory", "hot", "memory", rate, at_least(0.6), hot_name, "hierlock, memory:"},
+    {"mariadb-names", "gate-off", "hot", "gate-off", rate, at_least(5), hot_name, every_lock_asked},
+    {"mariadb-names-held", "connections", "connections", "eight", connections, at_most(1), names_held, "a limit of 8"},
+    {"mariadb-names-held", "statements", "statements", "ten", statements, no_bar, names_statements,
+     "a limit of 10 a second"},
+    {"mariadb-names-held", "bytes", "bytes", "kilobyte", bytes, no_bar, names_bytes, "a limit of 1 kB"},
+    {"valkey", "pings", "ours", "pings", time, at_most(3), valkey_pair, "two PINGs"},
+    {"valkey", "by-hand", "ours", "by-hand", time, at_most(2.5), valkey_pair, "SET NX PX and a release script"},
+    {"valkey", "hand-over", "hand-over", "ping", time, at_most(5), valkey_hand_over, "a PING, p99"},
+    {"valkey-hot", "memory", "ours", "memory", rate, at_least(0.3), hot_64, "hierlock, memory:"},
+    {"valkey-held", "scripts", "scripts", "renewals", statements, at_most(1), valkey_held_scripts,
+     "two for each lock every third of a lease"},
+    {"valkey-held", "bytes", "bytes", "megabytes", bytes_a_second, at_most(1), valkey_held_bytes, "a limit of 2 MB/s"},
     {"nested", "mysql", "mysql-ours", "mysql-plain", requests, at_least(0.5), nested, plain_transactions},
     {"nested", "mariadb", "mariadb-ours", "mariadb-plain", requests, at_least(0.5), nested, plain_transactions},
+    {"nested", "mysql-extend", "mysql-extends", "mysql-plain", requests, no_bar, extending, plain_transactions},
+    {"nested", "mariadb-extend", "mariadb-extends", "mariadb-plain", requests, no_bar, extending, plain_transactions},
     {"provision-mysql", "digits", "ours", "digits", time, at_most(1), fill_mysql, digits},
     {"provision-mysql", "bytes", "ours-bytes", "digits-bytes", bytes, at_most(0.4), size_mysql, digits},
     {"provision-mariadb", "digits", "ours", "digits", time, at_most(1), fill_mariadb, digits},
@@ -247,6 +315,15 @@ Outcome run(const std::vector<const Case*>& selected, const Effort& effort, cons
       {"mariadb-hot", groups::mariadb_hot},
       {"mysql-far", groups::mysql_far},
       {"mariadb-far", groups::mariadb_far},
+      {"rows", groups::rows},
+      {"lab", groups::lab},
+      {"mysql-names", groups::mysql_names},
+      {"mariadb-names", groups::mariadb_names},
+      {"mysql-names-held", groups::mysql_names_held},
+      {"mariadb-names-held", groups::mariadb_names_held},
+      {"valkey", groups::valkey},
+      {"valkey-hot", groups::valkey_hot},
+      {"valkey-held", groups::valkey_held},
       {"nested", groups::nested},
       {"provision-mysql", groups::provision_mysql},
       {"provision-mariadb", groups::provision_mariadb},

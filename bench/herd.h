@@ -32,11 +32,13 @@ struct alignas(64) Count {
   std::atomic<std::uint64_t> value{0};
 };
 
-// A thread for each path.
+// A thread for each path, or target.
 class Herd {
  public:
   Herd(hierlock::Locker& locker, const std::vector<std::string>& paths)
-      : locker_(locker), targets_(paths.begin(), paths.end()), pairs_(paths.size()), crowd_(paths.size()) {}
+      : Herd(locker, std::vector<hierlock::Target>(paths.begin(), paths.end())) {}
+  Herd(hierlock::Locker& locker, std::vector<hierlock::Target> targets)
+      : locker_(locker), targets_(std::move(targets)), pairs_(targets_.size()), crowd_(targets_.size()) {}
 
   // Pairs a second; processor time of this process and sleeps of its threads, a pair. All threads run when `meanwhile`
   // is called. If it takes longer, so does the run.

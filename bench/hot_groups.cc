@@ -93,8 +93,8 @@ void hot(Session& session, const ServerKind& server, std::string_view group) {
   const BucketTable table(url, buckets);
   Rival rival(table.url());
   const std::vector<std::string> paths(threads, hot_path);
-  Ours ours(table.url()), memory;
-  Herd on_server(ours.locker(), paths), in_memory(memory.locker(), paths);
+  Ours ours(table.url()), gate_off(table.url() + "&gate=off"), memory;
+  Herd on_server(ours.locker(), paths), without_gate(gate_off.locker(), paths), in_memory(memory.locker(), paths);
   const Connections connections(server);
   if (!connections.can_be_counted()) session.skip(group, "connections", server.variable + "_OPERATOR names nobody");
   const auto length = session.quick() ? 400ms : 1'000ms;
@@ -119,6 +119,7 @@ void hot(Session& session, const ServerKind& server, std::string_view group) {
   session.measure(group,
                   {{"ours", [&] { return alone[0]; }},
                    {"memory", [&] { return in_memory.run(length)[0]; }},
+                   {"gate-off", [&] { return without_gate.run(length)[0]; }},
                    {"connections", [&] { return alone[1]; }},
                    {"two", [] { return 2.0; }},
                    {"rival-p50", [&] { return with_rival[0]; }},

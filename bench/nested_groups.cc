@@ -54,10 +54,13 @@ class Requests {
   std::minstd_rand random_;
 };
 
+// How one lock comes after the other.
+enum class Next : std::uint8_t { acquire, extend };
+
 class OurRequests {
  public:
-  OurRequests(const std::string& url, const std::vector<std::string>& paths)
-      : locker_(hierlock::open(url)), targets_(paths.begin(), paths.end()) {}
+  OurRequests(const std::string& url, const std::vector<std::string>& paths, Next next)
+      : locker_(hierlock::open(url)), targets_(paths.begin(), paths.end()), next_(next) {}
 
   class Worker {
    public:
@@ -67,9 +70,12 @@ class OurRequests {
       hierlock::Locker& locker = store_.locker_;
       const hierlock::Target &first = store_.targets_[request.first], &second = store_.targets_[request.second];
       try {
-        if (request.nested) {
+        if (request.nested && store_.next_ == Next::acquire) {
           const hierlock::Lock one = locker.acquire(first);
           const hierlock::Lock two = locker.acquire(second);
+        } else if (request.nested) {
+          hierlock::Lock lock = locker.acquire(first);
+          lock.extend(second);
         } else {
           const hierlock::Lock both = locker.acquire({first, second});
         }
@@ -87,6 +93,7 @@ class OurRequests {
  private:
   hierlock::Locker locker_;
   std::vector<hierlock::Target> targets_;
+  const Next next_;
 };
 
 // Rows of a table of its own, locked by SELECT ... FOR UPDATE in transactions. A session a thread.
@@ -222,7 +229,7 @@ class PlainRows {
   const std::string name_;
 };
 
-// Both contenders on one server.
+// All contenders on one server.
 class Nested {
  public:
   Nested(const char* url)
@@ -230,10 +237,12 @@ class Nested {
         rows_(url),
         paths_(paths_on_own_rows(accounts_wanted, buckets)),
         our_url_(table_.url() + "&connections=" + std::to_string(connections)),
-        ours_([&] { return std::make_unique<OurRequests>(our_url_, paths_); }),
+        ours_([&] { return std::make_unique<OurRequests>(our_url_, paths_, Next::acquire); }),
+        extends_([&] { return std::make_unique<OurRequests>(our_url_, paths_, Next::extend); }),
         plain_([&] { return std::make_unique<PlainRequests>(url, rows_.name()); }) {}
 
   double ours(Clock::duration length) { return ours_.requests_per_second(length); }
+  double extends(Clock::duration length) { return extends_.requests_per_second(length); }
   double plain(Clock::duration length) { return plain_.requests_per_second(length); }
 
  private:
@@ -241,7 +250,7 @@ class Nested {
   const PlainRows rows_;
   const std::vector<std::string> paths_;
   const std::string our_url_;
-  Pair ours_, plain_;
+  Pair ours_, extends_, plain_;
 };
 
 }  // namespace
@@ -252,19 +261,21 @@ void nested(Session& session) {
   std::vector<std::unique_ptr<Nested>> measured;
   Contenders contenders;
   for (const ServerKind* const server : {&mysql_server, &mariadb_server}) {
-    const std::string ours = server->name + "-ours", plain = server->name + "-plain";
-    if (!session.needs("nested", ours)) continue;
-    const char* const url = server_for(session, "nested", ours, *server);
+    const std::string ours = server->name + "-ours", extends = server->name + "-extends",
+                      plain = server->name + "-plain";
+    if (!session.needs("nested", plain)) continue;
+    const char* const url = server_for(session, "nested", plain, *server);
     if (url == nullptr) continue;
     session.preparing("nested", "rows and processes");
     rooms.push_back(
-        std::make_unique<ConnectionRoom>(*server, processes * (connections + 3) + processes * threads + 20));
+        std::make_unique<ConnectionRoom>(*server, 2 * processes * (connections + 3) + processes * threads + 20));
     if (const std::string& why = rooms.back()->why_not(); !why.empty()) {
-      session.skip("nested", ours, why);
+      session.skip("nested", plain, why);
       continue;
     }
     Nested& nested = *measured.emplace_back(std::make_unique<Nested>(url));
     contenders[ours] = [&nested, length] { return nested.ours(length); };
+    contenders[extends] = [&nested, length] { return nested.extends(length); };
     contenders[plain] = [&nested, length] { return nested.plain(length); };
   }
   session.measure("nested", contenders, session.quick() ? 2 : 7);

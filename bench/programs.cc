@@ -26,6 +26,8 @@ std::optional<std::string> tool_path() {
 
 std::string pairs_path() { return HIERLOCK_PAIRS; }
 
+std::string specs_path() { return HIERLOCK_SPECS; }
+
 std::optional<std::string> found_in_path(const std::string& name) {
   const char* const path = std::getenv("PATH");
   for (std::string_view rest = path != nullptr ? path : ""; !rest.empty();) {

@@ -14,6 +14,8 @@ namespace bench {
 std::optional<std::string> tool_path();
 // Where bench/instructions/pairs is.
 std::string pairs_path();
+// The folder bench/lab.
+std::string specs_path();
 // Where a program of PATH is; none if there is none.
 std::optional<std::string> found_in_path(const std::string& name);
 

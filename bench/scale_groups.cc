@@ -43,7 +43,7 @@ void herd(Session& session, const ServerKind& server, std::string_view group) {
   const BucketTable table(url, buckets);
   Ours ours(table.url() + "&connections=16");
   const std::vector<std::string> paths = paths_on_own_rows(1'000, buckets);
-  Herd few(ours.locker(), {paths.begin(), paths.begin() + 16}), many(ours.locker(), paths);
+  Herd few(ours.locker(), std::vector<std::string>(paths.begin(), paths.begin() + 16)), many(ours.locker(), paths);
   const auto length = session.quick() ? 300ms : 1'000ms;
   Figures<3> of_few([&] { return few.run(length); }), of_many([&] { return many.run(length); });
   session.measure(group,

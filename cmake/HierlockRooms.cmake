@@ -6,13 +6,15 @@
 #     [PRIVATE_LIBS <lib>...]   libraries it uses and does not show, such as a store's client
 #     [SOURCES <file>...]       default: every *.cc of the folder that is not a test
 #     [COMPONENT]               not part of the library `hierlock`: a library of its own, hierlock::<name>
-#     [PART]                    not part of the library, but of every tool, component and part that DEPENDS on it
+#     [PART]                    not part of the library, but of every tool, component and part that DEPENDS on it; may be
+#                               a COMPONENT besides
 #     [TOOL <executable>])      not part of the library: a program, whose main() is in the folder's main.cc
 #
 # makes
 #   hierlock_<name>             the room's object files; all rooms but tools, components and parts together are the
 #                               library `hierlock`
-#   <name>_test                 its unit tests, if the folder has *_test.cc (one program, one ctest: unit.<name>)
+#   <name>_test                 its unit tests, if the folder has *_test.cc (one program, one ctest: unit.<name>;
+#                               tests_apart_in_<name>, a filter, makes a second one: unit.<name>.apart)
 #   hierlock_tool_<name>        for a TOOL: <executable>, at the top of the build folder
 #
 # A header of a room is included as "<name>/header.h", also from the room itself. That works by a folder
@@ -24,15 +26,26 @@
 #                                                     tests against the public headers only: program <name>, ctest <name>,
 #                                                     or a ctest <name>.<part> for the cases of each gtest filter
 #   hierlock_waits_for(<ctest> <server>...)           it shares the machine with others, but not these servers
+#   hierlock_uses_soci(<target>)                      it includes SOCI's headers
 #   hierlock_own(<target>)                            warnings and the like, for the project's own targets only
 #   hierlock_own_test(<target>)                       the same, for tests
 
-# Under sanitizers: tests as they are written, not optimised, which takes half the time to compile. What they test is
-# compiled as the preset says.
+# Tests are optimised less than the library, which they call: two thirds of all that ./test compiles are tests.
 function(hierlock_own_test target)
   hierlock_own(${target})
   if(CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize")
     target_compile_options(${target} PRIVATE -O0)
+  elseif(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+    target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  endif()
+endfunction()
+
+function(hierlock_uses_soci target)
+  find_package(SOCI QUIET REQUIRED)
+  target_link_libraries(${target} PRIVATE ${SOCI_LIBRARIES})
+  target_include_directories(${target} SYSTEM PRIVATE ${SOCI_INCLUDE_DIRS})
+  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize=[a-z,]*undefined")
+    target_compile_options(${target} PRIVATE -fno-sanitize=vptr)  # SOCI casts to classes that objects are not yet
   endif()
 endfunction()
 
@@ -57,6 +70,23 @@ function(hierlock_own target)
   target_include_directories(${target} PRIVATE
     "$<BUILD_INTERFACE:${hierlock_SOURCE_DIR}/include>" "$<BUILD_INTERFACE:${hierlock_BINARY_DIR}/include>")
   set_target_properties(${target} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
+endfunction()
+
+# With HIERLOCK_PRECOMPILE: the headers of the standard library, compiled once for all rooms. A first build is faster so
+# (./quickstart). It is off otherwise, because a room then compiles even if it forgets an include.
+function(hierlock_precompile target)
+  if(NOT HIERLOCK_PRECOMPILE)
+    return()
+  endif()
+  if(NOT TARGET hierlock_pch)
+    file(CONFIGURE OUTPUT "${hierlock_BINARY_DIR}/pch.cc" CONTENT "")
+    add_library(hierlock_pch OBJECT "${hierlock_BINARY_DIR}/pch.cc")
+    hierlock_own(hierlock_pch)
+    target_precompile_headers(hierlock_pch PRIVATE
+      <algorithm> <array> <atomic> <charconv> <chrono> <condition_variable> <cstdint> <cstring> <functional> <map> <memory>
+      <mutex> <optional> <span> <stop_token> <string> <string_view> <thread> <unordered_map> <utility> <vector>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM hierlock_pch)
 endfunction()
 
 function(hierlock_room name)
@@ -103,7 +133,7 @@ function(hierlock_room name)
   list(REMOVE_DUPLICATES needs)
   foreach(room IN LISTS needs)
     get_property(is_part GLOBAL PROPERTY HIERLOCK_IS_PART_${room})
-    if(is_part)
+    if(is_part AND NOT room STREQUAL name)
       list(APPEND parts $<TARGET_OBJECTS:hierlock_${room}>)
     endif()
   endforeach()
@@ -116,6 +146,7 @@ function(hierlock_room name)
     hierlock_own(hierlock_${name})
     target_include_directories(hierlock_${name} PRIVATE ${views})
     target_link_libraries(hierlock_${name} PRIVATE Threads::Threads ${arg_PRIVATE_LIBS})
+    hierlock_precompile(hierlock_${name})
     if(NOT arg_TOOL AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
       # As CMake's Release does. A pair of acquire and release on memory: took 71 ns so, and 77 with -O2.
       target_compile_options(hierlock_${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O3>)
@@ -142,9 +173,11 @@ function(hierlock_room name)
     if(arg_COMPONENT)
       hierlock_component(${name} "${arg_PRIVATE_LIBS}" ${parts})
       set(objects hierlock_component_${name})  # a store registers itself with the library
-    elseif(arg_PART)
+    endif()
+    if(arg_PART)
       set_property(GLOBAL PROPERTY HIERLOCK_IS_PART_${name} ON)
-    else()
+    endif()
+    if(NOT arg_COMPONENT AND NOT arg_PART)
       set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_ROOMS ${name})
       set_property(GLOBAL APPEND PROPERTY HIERLOCK_LIBRARY_LIBS ${arg_PRIVATE_LIBS})
     endif()
@@ -153,7 +186,12 @@ function(hierlock_room name)
   if(HIERLOCK_BUILD_TESTS AND tests)
     # With the objects it needs, not the whole library: a change in the engine does not relink the tests of the plan.
     hierlock_test_program(${name}_test ${tests})
-    hierlock_gtest(unit.${name} ${name}_test unit)
+    if(DEFINED tests_apart_in_${name})
+      hierlock_gtest(unit.${name} ${name}_test unit "--gtest_filter=-${tests_apart_in_${name}}")
+      hierlock_gtest(unit.${name}.apart ${name}_test unit "--gtest_filter=${tests_apart_in_${name}}")
+    else()
+      hierlock_gtest(unit.${name} ${name}_test unit)
+    endif()
     target_include_directories(${name}_test PRIVATE ${views})
     target_link_libraries(${name}_test PRIVATE ${objects} ${libraries})
   endif()
@@ -240,7 +278,7 @@ endfunction()
 function(hierlock_gtest test target label)  # then more arguments for the program
   add_test(NAME ${test} COMMAND ${target} --gtest_brief=1 ${ARGN})
   set_tests_properties(${test} PROPERTIES
-    LABELS ${label} TIMEOUT 900 PROCESSORS 2
+    LABELS ${label} TIMEOUT 3600 PROCESSORS 2
     ENVIRONMENT "GTEST_OUTPUT=xml:${hierlock_BINARY_DIR}/test-results/${test}.xml")
 endfunction()
 

@@ -8,10 +8,10 @@ using namespace std::chrono_literals;
 void ship(const char* order, long long fence) { std::printf("%s, fence %lld\n", order, fence); }
 
 int main() {
-  auto locker = hierlock::open("shm:");  // the processes of this user on this machine; memory: for this one alone
+  auto locker = hierlock::open("shm:");  // all processes of this user on this machine; memory: is this process only
   {
     auto lock = locker.acquire("u1/a1/r1");  // user u1, account a1, resource r1: waits, or throws
-    ship("order 17", lock.fence());          // each lock on a target has a higher one: refuse lower ones
+    ship("order 17", lock.fence());          // every later lock has a higher fence: refuse a lower one
   }                                          // released
 
   if (auto lock = locker.try_acquire("u1/a1/r1", 50ms)) ship("order 18", lock->fence());

@@ -236,7 +236,7 @@ int main() {
     std::printf("%sRead next%s\n\n", pen.bold(), pen.plain());
     std::printf("   examples/quickstart.cc        this program\n");
     std::printf("   include/hierlock/hierlock.h   the headers are the manual, this is the guide\n");
-    std::printf("   build/release/hierlock        the tool; try: exec u1/a1 -- sleep 60, and status\n");
+    std::printf("   build/quickstart/hierlock     the tool; try: exec u1/a1 -- sleep 60, and status\n");
     std::printf("   ./test quick                  builds the tests and runs most of them\n\n");
     return matrix_is_right && fences_are_right && the_dead_let_go ? 0 : 1;
   } catch (const std::exception& e) {

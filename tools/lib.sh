@@ -99,8 +99,25 @@ skipped_cases() {
     }' "$1"
 }
 
-# run_ctest PRESET ARGS...: runs, and sets passed, failed, skipped and not_applicable. Returns 0 even if tests fail: the
-# counts say it. Many tests wait more than they compute, so ctest is told of twice the processors, and a test that computes
+# times_of_cases FOLDER: a line for each case of the gtest programs that ran, and for each other test, `SECONDS TEST CASE`.
+times_of_cases() {
+  local results=$1 name seconds
+  [[ -f $results/ctest.junit ]] || return 0
+  while read -r name seconds; do
+    if [[ -f $results/$name.xml ]]; then
+      sed -nE 's/.*<testcase name="([^"]*)".* status="run".* time="([0-9.]*)".* classname="([^"]*)".*/\2 '"$name"' \3.\1/p' \
+        "$results/$name.xml"
+    else
+      echo "$seconds $name"
+    fi
+  done < <(sed -nE 's/.*<testcase name="([^"]*)".* time="([^"]*)" status="(run|fail)".*/\1 \2/p' "$results/ctest.junit")
+}
+
+# slowest_cases: of lines as times_of_cases prints them, the ten that took longest.
+slowest_cases() { sort -k1,1nr | sed -n 1,10p; }
+
+# run_ctest PRESET ARGS...: runs, and sets passed, failed, skipped and not_applicable. Adds the times of its cases to
+# build/case-times. Returns 0 even if tests fail: the counts say it. Many tests wait more than they compute, so ctest is told of twice the processors, and a test that computes
 # takes two of them.
 run_ctest() {
   local preset=$1 results=build/$1/test-results status=0 wrapper=()
@@ -113,6 +130,7 @@ run_ctest() {
   "${wrapper[@]}" ctest --test-dir "build/$preset" -j $((2 * jobs)) --output-on-failure --no-tests=error \
     --output-junit "$root/$results/ctest.junit" "$@" || status=$?
   count_results "$results"
+  times_of_cases "$results" | sed "s/ / $preset /" >>build/case-times
   if [[ $status -ne 0 && $failed -eq 0 ]]; then failed=1; fi
 }
 

@@ -18,7 +18,10 @@
 //   mode.h          IS, IX, S, X
 // and by themselves:
 //   operate.h       for operators: provision(), doctor(), statements()
+//   retry.h         run a transaction again while it fails with something that another try may cure
+//   rows.h          the component for rows of your own tables; rows_soci.h: its adapter for SOCI
 //   mysql.h         the component for MySQL and MariaDB: the URL and its options
+//   valkey.h        the component for Valkey and Redis: the URL and its options
 //   lab.h           the component that plays scenarios on databases and stores
 //   spi/            for those who write a store
 //

@@ -8,6 +8,8 @@
 // step is asked of the engine itself: either it answered, or its own wait view says for whom it waits. What can be
 // shown neither way is `unknown`, and that is an error, never a guess (H12).
 //
+// A file may list several orders of its steps: play each of Scenario::orders().
+//
 // The SQL of a scenario runs in a schema of the lab's own, `hierlock_lab`, which is made for it and dropped after it.
 // Link hierlock::lab; the stores that lock steps use must be enabled as for hierlock::open().
 #pragma once
@@ -39,6 +41,8 @@ class Scenario {
   const std::vector<std::string>& proves() const noexcept;   // requirement ids
   const std::vector<std::string>& engines() const noexcept;  // where it may be run; empty: anywhere
   const std::string& text() const noexcept;                  // as it was read
+  // The orders that its `order` lines list, each as a scenario of its own. Without such lines: itself.
+  std::vector<Scenario> orders() const;
 
   const Script& script() const noexcept { return *script_; }
   explicit Scenario(std::shared_ptr<const Script> script) : script_(std::move(script)) {}
@@ -51,6 +55,18 @@ class Scenario {
 Scenario parse(std::string_view text, std::string_view file = "scenario");
 // Also throws Error(unavailable) if the file cannot be read.
 Scenario load(const std::string& path);
+
+// What isolationtester has printed, or is expected to print, for a spec.
+struct TesterOutput {
+  std::string text;
+  std::string file;  // where it was read from, for messages; empty: there is none
+};
+// The text of a scenario that plays a spec of PostgreSQL's isolationtester, with an order for each permutation, and
+// what `output` says as expectations. Without it, of each step `not_played` is expected, which never happens: play it,
+// and put what rewritten() says in its place. Throws Error(invalid_argument): `file:line: ` and what was expected
+// there.
+inline constexpr std::string_view not_played = "error not_played";
+std::string import_spec(std::string_view text, const std::string& file, const TesterOutput& output = {});
 
 // How text is drawn: by default for any file or pipe.
 struct Style {
@@ -78,7 +94,7 @@ struct WaitSeen {
 
 // One line of a scenario, played.
 struct Event {
-  enum class Kind : std::uint8_t { setup, step, check };
+  enum class Kind : std::uint8_t { setup, step, check, teardown };
   Kind kind = Kind::step;
   std::size_t line = 0;
   std::string session, name;  // `T1`, `c`; of setup and check: empty
@@ -110,7 +126,8 @@ struct Result {
   enum class Verdict : std::uint8_t {
     passed,
     failed,   // something happened that the scenario does not expect
-    error,    // it could not be played: no connection, a missing right, a word the engine has not, `unknown`
+    error,    // it could not be played: no connection, a missing right, a word the engine has not, `unknown`, or its
+              // setup or teardown failed
     skipped,  // it is not for this engine
   };
   std::string scenario, file;
@@ -163,12 +180,19 @@ Result run(const Scenario& scenario, std::string_view url, const RunOptions& opt
 // they are, and so do those of engines that have no result here; `unknown` is nobody's expectation.
 std::string rewritten(const Scenario& scenario, std::span<const Result> results);
 
+// The text of a file with what is expected of these orders. Where an order leaves it open who blocks, or which of
+// several outcomes it is, the text says what happened. An order may be of another file with the same lines.
+struct Played {
+  Scenario order;
+  Result result;
+};
+std::string filled_in(const Scenario& file, std::span<const Played> orders);
+
 // --- every order --------------------------------------------------------------------------------------------------
 
 struct PermuteOptions {
   RunOptions run{};
-  bool pin = false;                       // a begin stays with the step after it, a commit or rollback with the one
-                                          // before: they are no choices of their own
+  bool pin = false;                       // a begin stays with the step after it: it is no choice of its own
   std::optional<unsigned> preemptions{};  // at most so many switches away from a session that could go on
   std::optional<std::uint64_t> random{};  // so many schedules, chosen at random, instead of all
   std::uint64_t seed = 1;
@@ -178,8 +202,10 @@ struct PermuteOptions {
 
 struct Permuted {
   struct Class {
-    std::string outcome;          // what its schedules have in common, in words: `deadlock`, `all ok; check rows 2`
-    std::uint64_t schedules = 0;  // how many ended so
+    // The outcome that all its schedules share, in words: `all ok; check rows 2`. A step's rows are named only if they
+    // differ from those of another class: `c rows 0`.
+    std::string outcome;
+    std::uint64_t schedules = 0;        // how many ended so
     std::vector<std::string> schedule;  // one of them, to be replayed with RunOptions::schedule
     bool deadlock = false;
   };
@@ -197,6 +223,28 @@ struct Permuted {
 // Plays every interleaving that can really happen: after each step, the choices are the sessions that are seen not to
 // wait. Throws as run() does, and Error(unavailable) if a schedule could not be played.
 Permuted permute(const Scenario& scenario, std::string_view url, const PermuteOptions& options = {});
+
+// --- many of them -------------------------------------------------------------------------------------------------
+
+class Venue;  // private to the lab
+
+// Plays scenarios at one URL, one after another, and keeps its connections and the lab's schema between them. What one
+// scenario left is gone before the next one begins, as if each had connected anew. Other runs may go on there between
+// two of its scenarios. One thread uses it at a time. Its destructor removes the schema.
+class Runner {
+ public:
+  explicit Runner(std::string_view url);  // connects at the first run
+  ~Runner();
+  Runner(Runner&&) noexcept;
+  Runner& operator=(Runner&&) noexcept;
+
+  // As run() and permute() above.
+  Result run(const Scenario& scenario, const RunOptions& options = {});
+  Permuted permute(const Scenario& scenario, const PermuteOptions& options = {});
+
+ private:
+  std::unique_ptr<Venue> venue_;
+};
 
 // --- what people see ----------------------------------------------------------------------------------------------
 

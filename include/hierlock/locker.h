@@ -1,16 +1,20 @@
-// Locker: a store, opened.
+// Locker: an open store.
 //
 //     auto locker = hierlock::open("memory:");
 //     auto lock = locker.acquire("u1/a1/r1");       waits for ever, or throws hierlock::Error
 //
-// Locking a path holds its target exclusively (or shared) and every ancestor by intention, so that a lock on an account
-// excludes locks on its resources and the other way round, while two resources of one account do not meet (H1).
+// A lock on a path holds the target itself (exclusive or shared), and holds every ancestor in an intention mode. So a
+// lock on an account excludes locks on its resources, and the reverse. Two resources of one account do not conflict
+// (H1).
 //
-// A Locker may be used by any number of threads at once. Destroying it while locks are held is allowed: they stay held
-// until they are released, and then its connections are closed and its thread ends, on stores that have such. The
-// memory of a Locker that is gone is given back when no lock of it is held and every thread that used it has ended, or
-// has opened, closed or come to use another. After fork() a Locker of the parent is of no use in the child: acquiring
-// throws Error(lost), handles are inert, and nothing of the parent's is touched; open a new one (B6).
+// Threads: any number of threads may use a Locker at once.
+//
+// Lifetime: a Locker may be destroyed while locks are held. The locks stay held until they are released. Then the
+// Locker's connections are closed and its thread ends, on stores that have them. The memory is freed when no lock is
+// held and every thread that used the Locker has ended or has opened, closed or started to use another Locker.
+//
+// fork(): the child cannot use a Locker of its parent. Acquiring throws Error(lost), handles do nothing, and the
+// parent's locks are not affected. Open a new Locker in the child (B6).
 #pragma once
 
 #include <chrono>
@@ -39,24 +43,25 @@ class Locker {
   Locker& operator=(Locker&& other) noexcept;
   ~Locker();
 
-  // Acquires the target, or throws. First come, first served where capabilities().fifo.
-  //   timeout, busy, deadlock, cancelled, exhausted, unsupported, incompatible, …: see error.h; nothing is held
-  // An owner that asks for what it already holds in a conflicting mode gets `deadlock` at once, with any timeout, also
-  // from the try_ forms: trying again could never succeed.
+  // Acquires the target, or throws. If capabilities().fifo is true, requests are granted first come, first served.
+  // On any Error (timeout, busy, deadlock, cancelled, exhausted, unsupported, incompatible, …: see error.h) nothing is
+  // held.
+  // If the owner already holds the target in a conflicting mode, it gets `deadlock` at once, whatever the timeout. The
+  // try_ forms throw it too, because another try could never succeed.
   [[nodiscard]] Lock acquire(const Target& target, const AcquireOptions& options = {});
   template <PathLike P>
   [[nodiscard]] Lock acquire(const P& path, const AcquireOptions& options = {}) {
     return acquire_path(std::string_view(path), options);
   }
-  // All of them or nothing, in one canonical order, with one fence; the order they are given in does not matter (H5).
-  // The same target twice counts once, slots too.
+  // Acquires all targets or none, in one canonical order and with one fence. The order of the arguments does not matter
+  // (H5). A target that is listed twice counts once, slots too.
   [[nodiscard]] Lock acquire(std::span<const Target> targets, const AcquireOptions& options = {});
   [[nodiscard]] Lock acquire(std::initializer_list<Target> targets, const AcquireOptions& options = {}) {
     return acquire(std::span<const Target>(targets.begin(), targets.size()), options);
   }
 
-  // Like acquire, but no value for `timeout` and `busy`; everything else is thrown, `deadlock` too. Waits for
-  // `timeout`, whatever options.timeout says; without one, not at all.
+  // Like acquire, but `timeout` and `busy` return no value. All other errors are thrown, `deadlock` too. The wait lasts
+  // at most `timeout`; options.timeout is ignored. By default there is no wait.
   [[nodiscard]] std::optional<Lock> try_acquire(const Target& target, std::chrono::nanoseconds timeout = {},
                                                 AcquireOptions options = {});
   template <PathLike P>
@@ -71,7 +76,7 @@ class Locker {
     return try_acquire(std::span<const Target>(targets.begin(), targets.size()), timeout, options);
   }
 
-  // A party of its own, for AcquireOptions::owner. The name is for people; at most 255 bytes are kept.
+  // Makes an owner for AcquireOptions::owner. People see the name in snapshot(); at most 255 bytes of it are kept.
   Owner owner(std::string_view name);
 
   Capabilities capabilities() const;
@@ -80,15 +85,18 @@ class Locker {
   // The URL without its password.
   std::string url() const;
 
-  // An operator's forced release: takes away, from whoever has it and without asking, every lock that was asked for
-  // with exactly this target. Their holders find them `lost`; the table's log says who did it and why. Returns how
-  // many. Throws unsupported where the store cannot do it, unavailable if a holder was stopped in the middle of an
-  // extend or a hand-over: its lock is free when it goes on, or not broken yet; the message tells.
+  // Forced release, for operators: takes away every lock that was acquired with exactly this target, without asking its
+  // holder. The holders find their locks `lost`. Returns how many locks were broken. On shm: the log in snapshot()
+  // records the process that did it and the reason; other stores do not keep the reason.
+  // Throws `unsupported` if the store cannot break locks (memory:, mysql:).
+  // Throws `unavailable` if a holder was stopped in the middle of an extend or a hand-over. Its lock is then either not
+  // broken, or becomes free when the holder continues; the message says which.
+  // Throws `exhausted` on shm: if too many broken locks have not been released by their holders yet.
   std::size_t break_locks(const Target& target, std::string_view reason);
 
-  // For a parent that holds locks on behalf of a child: a file descriptor that keeps the locks of this Locker held as
-  // long as any process has it open, even if this one is killed. It is close-on-exec, and closed in a child made by
-  // fork(): dup() it before. -1 where the store has no such thing.
+  // For a parent that holds locks on behalf of a child. Returns a file descriptor. The locks of this Locker stay held
+  // while any process has it open, even if this process is killed. The descriptor is close-on-exec, and it is closed in
+  // a child made by fork(): dup() it before. Returns -1 if the store has no lifeline (only shm: has one).
   int lifeline();
 
  private:
@@ -107,19 +115,32 @@ class Locker {
 
 // Opens a store by its URL.
 //   shm:                    the processes of this user on this machine: /dev/shm/hierlock-UID
-//   shm:NAME                another table of theirs: /dev/shm/hierlock-UID.NAME
-//   shm:///folder/file      a file of one's choice, on a local filesystem
-//       ?mode=0660          who may use it: 0600 (the default), 0660, 0666
-//       ?max_locks=N        room for about N locks at once (default 1,000,000); the one who creates the table decides
-//   memory:                 inside this process; each open() is a lock table of its own
-//       ?max_locks=N        (default 16,000,000)
+//   shm:NAME                another table of this user: /dev/shm/hierlock-UID.NAME
+//   shm:///folder/file      any file on a local filesystem
+//       ?mode=0660          file permissions: 0600 (the default), 0660 or 0666
+//       ?max_locks=N        room for about N locks at once (default 1,000,000); the creator of the table decides
+//   memory:                 a private lock table in this process: each open() makes a new one. Two Lockers that were
+//                           opened with memory: do not exclude each other
+//   memory:NAME             one table for all Lockers in this process that open NAME. NAME has 1 to 64 letters, digits,
+//                           '-', '_' or '.'. The table lives until its last Locker is closed and its last lock is
+//                           released. A thread is one owner in the table, whichever Locker it uses. A forked child has
+//                           a new table
+//       ?max_locks=N        default 16,000,000; for memory:NAME, the creator of the table decides
 //   mysql://USER@HOST/DB    between machines, on MySQL and MariaDB: link hierlock::mysql and see mysql.h
-// max_locks counts locks on paths of three levels; deeper paths and ids of more than 70 bytes take more of it. Nodes
-// that are shared (users and accounts above a lock, and what is locked with shared()) are counted apart: twice
-// max_locks, and at most 8,388,607 at once. When there is no more room: `exhausted`, which says what to do. docs/shm.md
-// says who shares a table and what can go wrong. Throws invalid_argument for a malformed URL or an unknown option,
-// unsupported for a store that is not there, incompatible, denied, unavailable, exhausted or unsafe_topology for a file
-// that cannot be used.
+//   valkey://HOST           between machines, on Valkey and Redis: link hierlock::valkey and see valkey.h
+//
+// max_locks counts locks on paths of three levels. Deeper paths, and ids of more than 70 bytes, need more room. Shared
+// nodes have a limit of their own: twice max_locks, and at most 8,388,607 at once. Shared nodes are the ancestors of
+// held paths and all nodes that are locked with shared(). If there is no room left, acquire throws `exhausted`, and the
+// message says what to do. docs/shm.md describes which processes share a table, and what can go wrong.
+//
+// open() throws:
+//   invalid_argument        for a malformed URL or an unknown option
+//   unsupported             for a store that this program does not have
+//   incompatible, denied, unavailable, exhausted, unsafe_topology
+//                           for a file that cannot be used
+//   not_provisioned         if OpenOptions::create is false and there is no table
+// Stores on a server may throw more: see docs/mysql.md and docs/valkey.md.
 Locker open(std::string_view url, OpenOptions options = {});
 
 }  // namespace hierlock

@@ -120,10 +120,13 @@ struct Capabilities {
   bool shared_inner = false;  // shared on any node of a path; otherwise at the deepest level only
   bool shared_names = false;  // shared(named(…))
   bool slots = false;
+  bool sliced_names = false;      // a Locker waits in line for a few different names at once. For more it asks now and
+                                  // then: a release is noticed later, and there is no order
   bool fifo = false;              // first come, first served
   bool passes_own_queue = false;  // an owner's further lock does not queue for a node that it holds already; otherwise
                                   // it may stand behind somebody who waits for it: a deadlock, and told as one
   bool wakes_waiters = false;     // the store wakes a waiter; otherwise the library polls
+  bool frees_at_once = false;     // when release() returns, all Lockers find the lock free; otherwise a moment later
   bool extends = false;           // Lock::extend
   bool deadlock_at_once = false;  // found when the cycle closes; otherwise a little later
   bool exact_keys = false;        // no false contention between different targets

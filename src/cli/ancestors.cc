@@ -41,12 +41,21 @@ std::vector<std::int64_t> ancestors() {
   return out;
 }
 
-// A number means something in its pid namespace only, so the program must be the same as well.
+std::string host_name() {
+  char name[256] = "";
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+// A number means something in its pid namespace only, so the program must be the same as well. A server does not know
+// programs, but machines.
 bool is_one_of(const Snapshot::Party& who, const std::vector<std::int64_t>& processes) {
   if (std::find(processes.begin(), processes.end(), who.process) == processes.end()) return false;
+  if (who.program.empty()) {
+    return who.host == host_name() && content(who.process, "comm").starts_with("hierlock");
+  }
   const std::string command = content(who.process, "cmdline");
   const std::string path = command.substr(0, command.find('\0'));
-  return !who.program.empty() && path.substr(path.rfind('/') + 1).starts_with(who.program);
+  return path.substr(path.rfind('/') + 1).starts_with(who.program);
 }
 
 }  // namespace

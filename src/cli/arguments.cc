@@ -9,8 +9,8 @@
 
 #include <hierlock/error.h>
 #include <hierlock/spi/plan.h>
-#include <hierlock/version.h>
 
+#include "cli/version.h"
 #include "plan/buckets.h"
 #include "plan/path.h"
 #include "plan/text.h"
@@ -188,6 +188,7 @@ struct Options {
   std::vector<std::string> words{};
   std::string report{};
   std::string junit{};
+  std::string expected{};
   bool rewrite = false;
   bool verbose = false;
   std::string patience{};
@@ -252,6 +253,7 @@ struct Options {
       command->add_option("FILE", words);
       command->add_option("--report", report);
       command->add_option("--junit", junit);
+      command->add_option("--expected", expected);
       flag(*command, "--json", json);
       flag(*command, "--rewrite", rewrite);
       flag(*command, "--verbose", verbose);
@@ -275,7 +277,7 @@ struct Options {
                                &note,    &interval, &count,    &reason,   &ids,
                                &at_once, &levels,   &chunk,    &throttle, &topic,
                                &report,  &junit,    &patience, &schedule, &preemptions,
-                               &random,  &most,     &seed}) {
+                               &random,  &most,     &seed,     &expected}) {
       *value = unmarked(*value);
     }
     for (auto* values : {&targets, &stores, &words}) {
@@ -505,9 +507,11 @@ LabCommand read_lab(const Options& options, const char* url) {
     command.action = LabCommand::Action::list;
   } else if (action == "permute") {
     command.action = LabCommand::Action::permute;
+  } else if (action == "import") {
+    command.action = LabCommand::Action::import;
   } else if (action != "run") {
     refuse("lab: " + (action.empty() ? "what to do is missing" : plan::excerpt(action) + " is not to be done") +
-           "; write lab run, lab list or lab permute");
+           "; write lab run, lab list, lab permute or lab import");
   }
   command.files.assign(options.words.begin() + 1, options.words.end());
   const bool permutes = command.action == LabCommand::Action::permute;
@@ -519,11 +523,19 @@ LabCommand read_lab(const Options& options, const char* url) {
     if (!permutes && options.given(option)) refuse("lab " + action + ": " + option + " is for lab permute; remove it");
   }
   if (permutes && command.files.size() != 1) refuse("lab permute: one file; write lab permute FILE");
+  const bool imports = command.action == LabCommand::Action::import;
+  if (!imports && options.given("--expected")) {
+    refuse("lab " + action + ": --expected is for lab import; remove it");
+  }
+  if (imports && command.files.size() != 1) refuse("lab import: one file; write lab import FILE.spec");
+  if (imports && options.given("--json")) refuse("lab import: --json is for the other commands; remove it");
   command.stores = options.stores;
-  if (command.stores.empty() && url != nullptr) command.stores.emplace_back(given_url(url));
+  if (imports && command.stores.size() > 1) refuse("lab import: more than one --on; use one PostgreSQL server");
+  if (!imports && command.stores.empty() && url != nullptr) command.stores.emplace_back(given_url(url));
   if (permutes && command.stores.size() > 1) refuse("lab permute: more than one --on; run it once for each");
   command.report = options.report;
   command.junit = options.junit;
+  command.expected = options.expected;
   command.json = options.json;
   command.rewrite = options.rewrite;
   command.verbose = options.verbose;
@@ -608,7 +620,7 @@ Command read_arguments(std::span<const char* const> arguments, const char* url) 
     refuse(retell(options, error));
   }
   options.unmark();
-  if (options.version) return PrintCommand{"hierlock " HIERLOCK_VERSION "\n"};
+  if (options.version) return PrintCommand{version_text()};
   if (wanted == "help") return read_help(options);
   if (wanted == "lab") return read_lab(options, url);
 

@@ -76,11 +76,12 @@ struct CollisionsCommand {
 };
 
 struct LabCommand {
-  enum class Action : std::uint8_t { run, list, permute };
+  enum class Action : std::uint8_t { run, list, permute, import };
   Action action = Action::run;
   std::vector<std::string> files;   // scenarios, and folders of them; none: those that come with hierlock
   std::vector<std::string> stores;  // URLs; none: those that need no server
   std::string report, junit;        // files to write; empty: none
+  std::string expected;             // isolationtester's output of the spec; empty: none
   bool json = false;
   bool rewrite = false;
   bool verbose = false;                                // lanes of every scenario, not of failed ones only

@@ -169,8 +169,8 @@ TEST(Arguments, an_empty_url_in_the_environment_is_refused_instead_of_locking_on
 }
 
 TEST(Arguments, urls_of_stores_that_are_not_there_are_refused_without_their_password) {
-  for (const char* url : {"postgres://app:hunter2@db", "valkey://:hunter2@db", "etcd://app:hunter2@db", "hunter3://x",
-                          "memory:?nonsense=1", "memory:somewhere"}) {
+  for (const char* url : {"postgres://app:hunter2@db", "etcd://app:hunter2@db", "hunter3://x", "memory:?nonsense=1",
+                          "memory:some where"}) {
     try {
       read({"explain", "u1", "--on", url});
       FAIL() << url;

@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include <hierlock/spi/backend.h>
 #include <hierlock/spi/url.h>
 
 #include "cli/holders.h"
@@ -43,6 +46,26 @@ std::string operator_name() {
 }
 
 std::string in_words(std::size_t count) { return count == 1 ? "1 lock" : grouped(count) + " locks"; }
+
+// On a server a lock is published when it has lasted for a second. Until then nobody else knows its holder.
+Snapshot look(const Locker& locker, const std::string& node) {
+  constexpr std::chrono::milliseconds until_published{2500}, pause{100};
+  const auto end = std::chrono::steady_clock::now() + until_published;
+  for (;;) {
+    Snapshot snapshot = locker.snapshot();
+    if (!locker.capabilities().leases || !holders_of(snapshot, node).empty()) return snapshot;
+    if (std::chrono::steady_clock::now() >= end) return snapshot;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::string unknown_holders(std::size_t broken, const Holders& holders) {
+  if (broken <= holders.size()) return "";
+  const std::size_t unknown = broken - holders.size();
+  return fmt::format("{} held for less than a second: {} not known yet\n",
+                     unknown == 1 ? "1 lock was" : grouped(unknown) + " locks were",
+                     unknown == 1 ? "its holder is" : "their holders are");
+}
 
 // A line from the terminal that says yes. The end of the input is a no.
 bool confirmed() {
@@ -78,17 +101,17 @@ int break_locks(const BreakCommand& command) {
     throw UsageError("break: nobody is there to ask, because stdin is no terminal; add --yes if you mean it");
   }
   const std::string node = node_text(command.target);
-  if (spi::Url::parse(command.store.text).scheme != "shm") {
-    throw UsageError(
-        "break: this store cannot break locks: only shm: can; end the process that holds it, or at a "
-        "database the session that status names, with KILL");
+  const std::string scheme = spi::Url::parse(command.store.text).scheme;
+  if (scheme != "shm" && scheme != "valkey" && scheme != "redis") {
+    throw UsageError(std::string("break: ") + spi::cannot_break);
   }
   std::string why;
   std::optional<Locker> opened = open_to_look(command.store, why);
   if (!opened) return nothing_to_break(command, {}, node);
   Locker& locker = *opened;
   const auto width = terminal_size().columns;
-  Snapshot snapshot = locker.snapshot();
+  const bool leases = locker.capabilities().leases;
+  Snapshot snapshot = command.yes ? locker.snapshot() : look(locker, node);
   Holders holders = holders_of(snapshot, node);
   while (!command.yes && !holders.empty()) {
     say(holders_text(holders, width));
@@ -98,21 +121,22 @@ int break_locks(const BreakCommand& command) {
       complain("nothing was broken");
       return exit_nothing_broken;
     }
-    snapshot = locker.snapshot();
+    snapshot = look(locker, node);
     Holders now = holders_of(snapshot, node);
     if (same(holders, now)) break;
     // The answer was about somebody else.
     holders = std::move(now);
     say("\nThat has changed meanwhile:\n\n");
   }
-  if (holders.empty()) return nothing_to_break(command, snapshot, node);
+  if (holders.empty() && !(command.yes && leases)) return nothing_to_break(command, snapshot, node);
 
   const std::string reason =
       (command.reason.empty() ? "no reason given" : command.reason) + " (" + operator_name() + ")";
   const std::size_t broken = locker.break_locks(command.target, reason);
   if (broken == 0) return nothing_to_break(command, locker.snapshot(), node);
   if (!command.json)
-    return print(fmt::format("Broke {} on {}\n\n", in_words(broken), node) + holders_text(holders, width));
+    return print(fmt::format("Broke {} on {}\n\n", in_words(broken), node) +
+                 (holders.empty() ? "" : holders_text(holders, width)) + unknown_holders(broken, holders));
   Json json;
   json.open_object().number("version", std::uint64_t{1}).text("target", node).number("broken", std::uint64_t{broken});
   write_holders(json, "holders", holders);

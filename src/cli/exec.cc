@@ -2,10 +2,9 @@
 //   1. signals are kept back        from here on none is lost; the store's threads inherit it
 //   2. the store is opened,         a signal that came before step 3 ends the tool, and nothing is run
 //      the lock is acquired
-//   3. the command is started       so that it never outlives the lock, whatever becomes of the tool: with the
-//   lifeline,
-//                                   by which the lock lasts as long as the command; or, on a store that has none, so
-//                                   that the kernel kills it when the tool ends
+//   3. the command is started       it never outlives the lock, whatever becomes of the tool: it inherits the
+//                                   lifeline, by which the lock lasts as long as the command. On a store that has
+//                                   none, the kernel kills it when the tool ends
 //   4. the command is waited for    signals are passed on; a lost lock ends the command
 //   5. the lock is released
 #include "cli/exec.h"
@@ -21,9 +20,11 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <thread>
 
 #include <hierlock/error.h>
 #include <hierlock/spi/plan.h>
+#include <hierlock/spi/url.h>
 
 #include "cli/ancestors.h"
 #include "cli/child.h"
@@ -53,10 +54,17 @@ bool is_conflict(ErrorKind kind) {
   return kind == ErrorKind::timeout || kind == ErrorKind::busy || kind == ErrorKind::deadlock;
 }
 
-// If what it asks for is held by a command that it runs inside of: that, in words; otherwise nothing.
-std::string own_parent_in_the_way(const ExecCommand& command, const Locker& locker) {
+// If what it asks for is held by a command that it runs inside of: that, in words; otherwise nothing. On a server a
+// lock is published when it has lasted for a second: `patience` is how long to look for it.
+std::string own_parent_in_the_way(const ExecCommand& command, const Locker& locker,
+                                  std::chrono::milliseconds patience = {}) {
   if (std::getenv("HIERLOCK_FENCE") == nullptr) return {};  // not inside of any
-  const std::optional<Snapshot::Party> who = ancestor_in_the_way(locker.snapshot(), command.targets);
+  const Clock::time_point end = Clock::now() + patience;
+  std::optional<Snapshot::Party> who = ancestor_in_the_way(locker.snapshot(), command.targets);
+  while (!who && Clock::now() < end) {
+    std::this_thread::sleep_for(100ms);
+    who = ancestor_in_the_way(locker.snapshot(), command.targets);
+  }
   if (!who) return {};
   return targets_text(command) + " is held by your own parent command, " + plan::excerpt(who->owner_name) +
          ", and would wait for itself; name all targets in one exec";
@@ -70,8 +78,10 @@ int not_acquired(const ExecCommand& command, const Locker& locker, const Error& 
   if (error.kind() == ErrorKind::timeout) {
     message = targets_text(command) + " was not free within " + brief_time(*command.timeout) + shows;
   }
-  // Of those who waited it was told when the wait began.
-  const std::string own = error.kind() == ErrorKind::busy ? own_parent_in_the_way(command, locker) : "";
+  // On this machine `exec` has already said so when the wait began.
+  const bool remote = needs_server(command.store);
+  const bool untold = error.kind() == ErrorKind::busy || (remote && error.kind() == ErrorKind::timeout);
+  const std::string own = untold ? own_parent_in_the_way(command, locker, remote ? 3000ms : 0ms) : "";
   complain(own.empty() ? message : own);
   return command.conflict_exit_code;
 }
@@ -101,10 +111,14 @@ bool has_lifeline(Locker& locker) { return locker.lifeline() >= 0; }
 
 // Why a lock was lost, as far as it can be told from here. A table that was removed takes its log with it.
 std::string why_lost(const ExecCommand& command, Locker& locker) {
+  const std::string scheme = spi::Url::parse(command.store.text).scheme;
+  if (scheme == "valkey" || scheme == "redis") {
+    return "its lease ended, because this machine or the server was not heard of in time, or somebody took it away "
+           "with hierlock break";
+  }
   if (!has_lifeline(locker)) {
     return "its session ended, or was not certain any more: somebody or the server ended it, or the server could not "
-           "be "
-           "reached";
+           "be reached";
   }
   struct stat file {};
   const bool removed = fstat(locker.lifeline(), &file) == 0 && file.st_nlink == 0;
@@ -142,6 +156,10 @@ int exec(const ExecCommand& command) {
       if (!own.empty()) complain(own);
     }
     if (event.kind != Event::Kind::wait_goes_on) return;
+    if (needs_server(command.store)) {
+      const std::string own = own_parent_in_the_way(command, *opened);
+      if (!own.empty()) return complain(own);
+    }
     complain("still waiting for " + std::string(event.target) + " after " + brief_time(event.waited) +
              "; in the way: " + std::string(event.blocked_by));
   };

@@ -50,7 +50,7 @@ std::string statements_there(const ExplainCommand& command) {
   try {
     return hierlock::statements(command.store.text, command.targets);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::unsupported && error.kind() != ErrorKind::invalid_argument) throw;
+    if (error.kind() != ErrorKind::unsupported) throw;
     return std::string("-- refused: ") + plan::showable(error.what()) + "\n";
   }
 }
@@ -105,9 +105,8 @@ std::string wrapped(std::string_view text, std::string_view indent) {
   return out + line + "\n";
 }
 
-std::string levels_table(const ExplainCommand& command, const Plan& plan) {
+std::string levels_table(const Plan& plan, const ExplainCommand& command, bool with_rows) {
   using Align = Table::Align;
-  const bool with_rows = !on_database(command);
   std::vector<Table::Column> columns{{"level", Align::right}, {"node"}, {"mode"}};
   if (with_rows) columns.insert(columns.end(), {{"row"}, {"bucket", Align::right}});
   Table table(std::move(columns));
@@ -165,7 +164,7 @@ std::string explain_text(const ExplainCommand& command) {
     out += fmt::format("{}{}  ({})\n", text, std::string(widest - columns(text), ' '), target_text(target));
   }
   out += "\n";
-  out += levels_table(command, plan);
+  out += levels_table(plan, command, !rows.empty());
   if (database) {
     out += fmt::format("\nOn {}\n\n{}", plan::showable(spi::Url::parse(command.store.text).safe_text()),
                        statements_there(command));

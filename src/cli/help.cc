@@ -24,13 +24,14 @@ Commands:
                           need
   provision               make the table and rows that a database's locks need
   doctor                  what is unsafe or slow about a store, and the fix
-  lab run|list|permute    play scenarios: what blocks, what deadlocks, and why
+  lab run|list|permute|import
+                          play scenarios: what blocks, what deadlocks, and why
   help [COMMAND]          print this, or the help of a command
 
 Options:
   --on URL                the store; default: $HIERLOCK_URL, else shm:, which
                           is this machine's, for this user
-  --version               print the version
+  --version               print the version, and the stores that are built in
   -h, --help              print this; after a command: the help of that command
 
 Targets:
@@ -58,10 +59,10 @@ Usage: hierlock exec [OPTIONS] TARGET... -- COMMAND [ARGUMENT...]
 
 All targets are locked at once or none, then the command runs, then they are
 released. If hierlock itself is killed: on shm: the lock lasts as long as the
-command, on a database both end with hierlock. The command has the lock's fence
-in HIERLOCK_FENCE: a number that is higher than that of every earlier lock on
-the same target, or above or below it; whatever the command writes to can
-refuse what comes with a lower one.
+command, on a database both end with hierlock, on valkey: the lock ends with
+its lease. The command has the lock's fence in HIERLOCK_FENCE: a number that is
+higher than that of every earlier lock on the same target, or above or below it;
+whatever the command writes to can refuse what comes with a lower one.
 
 Signals sent to hierlock are passed on to the command; one that comes while it
 still waits for the lock ends it, and nothing is run. If the lock is lost, the
@@ -86,7 +87,7 @@ flock writes hierlock exec -n --named FILE -- COMMAND.
 
 Examples:
   hierlock exec u1/a1/r1 -- echo 'order 17'
-      nobody else works on this resource, its account or its user
+      nobody else locks this resource, or all of its account or its user
   hierlock exec --shared u1 -- echo 'a report about u1'
   hierlock exec u1/a1 u2/a7 -- echo 'from u1/a1 to u2/a7'
   hierlock exec --slots 3 --timeout 1m import -- echo 'one of three'
@@ -193,7 +194,7 @@ Examples:
   hierlock explain u1/a1/r1 u1/a2/r7
       two resources at once, in the order they are locked in
   hierlock explain --named token-refresh
-  hierlock explain --buckets 4 u1 u2 u3
+  hierlock explain --buckets 4 u1 u2 u5
       few buckets, to see ids that share one
 
 With --on mysql://app@db/shop the rows are those of its table, not those of
@@ -298,11 +299,16 @@ one.
 Usage: hierlock lab run [FILE|FOLDER...] [OPTIONS]
        hierlock lab list [FILE|FOLDER...] [--json]
        hierlock lab permute FILE [OPTIONS]
+       hierlock lab import FILE.spec [--expected FILE.out] [OPTIONS]
 
 run plays scenarios as they are written, each on every engine that is named
 and that it is for. list tells which there are. permute plays every order that
 the steps of one can really happen in, and tells how they end. Without files:
-the folder scenarios, here or as it was installed.
+the folder scenarios, here or as it was installed. A file that is not here is
+looked for there. import prints a scenario for a spec of PostgreSQL's
+isolationtester, with an order for each permutation; with --on it plays them,
+and what happened is what is expected. With --expected the tester's output says
+what is expected, and --on adds who blocks whom.
 
 Databases: the lab works in a schema of its own there, hierlock_lab, which it
 makes and drops; it touches nothing else.
@@ -310,16 +316,19 @@ makes and drops; it touches nothing else.
 Options:
   --on URL           an engine; may be there more than once. memory:, shm:,
                      sqlite:, mysql://user@host/db, postgres://user@host/db;
+                     valkey://user@host, redis://user@host (lock steps only);
                      default: $HIERLOCK_URL, else memory:, shm: and sqlite:
   --report FILE      write what happened as one HTML file, to step through
   --junit FILE       write the verdicts as JUnit XML
+  --expected FILE    import: what isolationtester prints for the spec; with
+                     --on, also its alternatives FILE_1.out and so on
   --json             print one JSON document, described in docs/lab-report.md
   --rewrite          write what happened into the scenario as its expectation
   --verbose          show the lanes of all scenarios, not of failed ones only
   --patience T       how long a step may neither answer nor be seen to wait;
                      default: 15s
   --schedule NAMES   play one file's steps in this order: a,c,b
-  --pin              permute: begin and commit are no choices of their own
+  --pin              permute: begin is no choice of its own
   --preemptions N    permute: switch at most N times away from a session that
                      could go on
   --random N         permute: N orders by chance instead of all

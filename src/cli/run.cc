@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <new>
 
 #include <hierlock/error.h>
@@ -21,6 +20,7 @@
 #include "cli/exit_codes.h"
 #include "cli/explain.h"
 #include "cli/output.h"
+#include "cli/programs.h"
 #include "cli/provision.h"
 #include "cli/status.h"
 #include "cli/store.h"
@@ -70,12 +70,6 @@ void fill_standard_files() {
   }
 }
 
-#ifdef HIERLOCK_LAB_TOOL
-constexpr bool built_with_lab = true;
-#else
-constexpr bool built_with_lab = false;
-#endif
-
 struct Do {
   int (*lab)(const LabCommand&);
 
@@ -99,19 +93,15 @@ int run_or_throw(int argc, const char* const* argv, int (*lab)(const LabCommand&
   return std::visit(Do{lab}, read_arguments(all.subspan(all.empty() ? 0 : 1), std::getenv("HIERLOCK_URL")));
 }
 
-// Loading every store's client library would make every start slower (docs/bench.md). So a store that needs one has a
-// program of its own beside this one, or in its libexec folder, which takes over.
+// The program that has what this one lacks, see programs.h.
 int take_over(const AnotherProgram& other, const char* const* argv) {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::string name = "hierlock-" + other.scheme;
-  for (const std::filesystem::path& folder : {self.parent_path(), self.parent_path() / "../libexec/hierlock"}) {
-    execv((folder / name).c_str(), const_cast<char* const*>(argv));
+  for (const std::string& program : places_of_program(other.scheme)) {
+    execv(program.c_str(), const_cast<char* const*>(argv));
     if (errno != ENOENT && errno != ENOTDIR) {
-      return fail(exit_usage, "cannot run " + plan::showable((folder / name).string()) + ": " + std::strerror(errno));
+      return fail(exit_usage, "cannot run " + plan::showable(program) + ": " + std::strerror(errno));
     }
   }
-  return fail(exit_usage, missing_program(other, self.parent_path().string()));
+  return fail(exit_usage, missing_program(other, own_folder()));
 }
 
 }  // namespace

@@ -116,15 +116,16 @@ std::string hot_text(std::vector<Snapshot::Bucket> buckets, bool all, std::size_
   return wrapped(title, width) + "\n" + buckets_text(buckets, width);
 }
 
-std::string title_of(const Snapshot& snapshot, std::size_t width) {
+// A URL that is cut cannot be used: only --watch, which counts lines, cuts it.
+std::string title_of(const Snapshot& snapshot, const StatusCommand& command, std::size_t width) {
   std::string title = showable(snapshot.store);
   if (!snapshot.store.ends_with(snapshot.table)) title += "  " + showable(snapshot.table);
-  return fit_begin(title, width) + "\n\n";
+  return (command.watch ? fit_begin(title, width) : title) + "\n\n";
 }
 
 std::string text_of(const Snapshot& snapshot, const StatusCommand& command, std::size_t width) {
   const View view = view_of(snapshot, command);
-  std::string out = title_of(snapshot, width);
+  std::string out = title_of(snapshot, command, width);
   if (view.holders.empty()) {
     out += wrapped(nothing_held(snapshot, command), width);
   } else {
@@ -260,7 +261,7 @@ int status(const StatusCommand& command) {
     if (locker) return status_of(locker->snapshot(), command, width);
     const Snapshot empty{.store = spi::Url::parse(command.store.text).safe_text()};
     if (command.form != StatusCommand::Form::text) return status_of(empty, command, width);
-    return title_of(empty, width) + wrapped("Nothing is held: " + showable(why) + ".", width);
+    return title_of(empty, command, width) + wrapped("Nothing is held: " + showable(why) + ".", width);
   };
   if (command.watch) return watch(picture, command.interval, command.count);
   const std::string text = picture(terminal_size().columns);

@@ -156,9 +156,14 @@ TEST(StatusText, fits_any_width_and_shows_no_byte_that_a_terminal_would_obey) {
   snapshot.store = snapshot.table = evil;
   snapshot.log = {{std::chrono::system_clock::time_point{}, evil, {evil}, {{evil, 1, evil, evil, evil}}}};
   for (const std::size_t width : {20u, 40u, 80u, 200u}) {
+    for (const bool watch : {true, false}) {
+      std::istringstream lines(status_of(snapshot, {.all = true, .watch = watch}, width));
+      std::string line;
+      if (!watch) std::getline(lines, line);  // the whole URL: nobody can use one that is cut
+      for (; std::getline(lines, line);) EXPECT_LE(columns(line), width) << line;
+    }
     std::istringstream lines(status_of(snapshot, {.all = true}, width));
     for (std::string line; std::getline(lines, line);) {
-      EXPECT_LE(columns(line), width) << line;
       for (const char c : line) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != '\xFF') << line;
       EXPECT_EQ(line.find("\xE2\x80\xAE"), std::string::npos) << "turns the direction of writing";
     }

@@ -9,6 +9,7 @@
 #include <hierlock/spi/url.h>
 
 #include "cli/arguments.h"
+#include "cli/programs.h"
 #include "plan/text.h"
 
 namespace hierlock::cli {
@@ -29,12 +30,6 @@ auto reading(const StoreUrl& url, Action action) {
   }
 }
 
-#ifdef HIERLOCK_MYSQL_TOOL
-constexpr bool built_with_mysql = true;
-#else
-constexpr bool built_with_mysql = false;
-#endif
-
 // `shm:` is nobody's way out here: who names a store between machines would lock on one of them.
 void check_scheme(const StoreUrl& url, const std::string& scheme) {
   if (spi::has_store(scheme)) return;
@@ -43,9 +38,15 @@ void check_scheme(const StoreUrl& url, const std::string& scheme) {
         scheme, url.from, built_with_mysql,
         "install libmariadb and its headers (Debian: libmariadb-dev), and configure and build it again"};
   }
-  constexpr std::string_view later[] = {"postgres", "valkey", "etcd"};
+  if (scheme == "valkey" || scheme == "redis") {
+    throw AnotherProgram{
+        "valkey", url.from, built_with_valkey,
+        "install hiredis, OpenSSL and their headers (Debian: libhiredis-dev libssl-dev), and configure "
+        "and build it again"};
+  }
+  constexpr std::string_view later[] = {"postgres", "etcd"};
   if (std::find(std::begin(later), std::end(later), scheme) != std::end(later)) {
-    refuse(url, "there is no store " + scheme + ": yet; between machines use mysql://");
+    refuse(url, "there is no store " + scheme + ": yet; between machines use mysql:// or valkey://");
   }
   if (scheme == "mariadb") refuse(url, "there is no store mariadb:; write mysql://, which is for MariaDB as well");
   constexpr std::string_view sockets[] = {"@tcp(", "@unix(", "@/"};

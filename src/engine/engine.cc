@@ -110,15 +110,27 @@ class Engine::OfThread final : public threads::Keepsake {
   Context& context_;
 };
 
-Engine::Engine(const Capacity& capacity, Owners owners) : owners_(owners), table_(capacity) {
+Engine::Engine(const Capacity& capacity, Owners owners)
+    : owners_(owners), own_(std::make_unique<Table>(capacity)), table_(*own_), counts_handles_(false) {
   id_ = Engines::add(this);
 }
 
-Engine::Engine(const FileOptions& options, Owners owners) : owners_(owners), table_(options) {
+Engine::Engine(const FileOptions& options, Owners owners)
+    : owners_(owners), own_(std::make_unique<Table>(options)), table_(*own_), counts_handles_(true) {
   id_ = Engines::add(this);
 }
 
-Engine::~Engine() { Engines::remove(id_); }
+Engine::Engine(std::shared_ptr<NamedTable> table, Owners owners)
+    : owners_(owners), named_(std::move(table)), table_(named_->table()), counts_handles_(true) {
+  id_ = Engines::add(this);
+}
+
+Engine::~Engine() {
+  Engines::remove(id_);
+  if (named_ == nullptr) return;
+  // Others go on with the table. No thread uses this Engine any more, and none that ends finds it.
+  while (!contexts_.empty()) leave_thread(*contexts_.back());
+}
 
 Error Engine::lost_table() const {
   return {ErrorKind::lost, "the lock table " + table_.mapping().path() +
@@ -161,10 +173,13 @@ Engine::Context& Engine::enter_thread() {
   try {
     if (owners_ == Owners::per_handle) {
       context->idle_owners.reserve(own_lane ? idle_owners_kept : 0);
+    } else if (named_ != nullptr) {
+      context->owner_of_thread = named_->thread_owner();
+      if (context->owner_of_thread != nullptr) context->owner = context->owner_of_thread->index();
     } else {
       context->owner = table_.records().make_owner({}, OwnerKind::thread);
-      if (context->owner == none) throw full("this thread cannot lock anything");
     }
+    if (owners_ == Owners::per_thread && context->owner == none) throw full("this thread cannot lock anything");
   } catch (...) {
     table_.leave_lane(context->lane);
     throw;
@@ -176,12 +191,17 @@ Engine::Context& Engine::enter_thread() {
     contexts_.push_back(std::move(context));
   } catch (...) {
     threads::drop(id_);
-    if (result.owner != none) table_.records().retire_owner(result.owner);
+    retire_owner_of(result);
     table_.leave_lane(result.lane);
     throw;
   }
   recent = {id_, &result};
   return result;
+}
+
+void Engine::retire_owner_of(Context& context) noexcept {
+  if (context.owner != none && named_ == nullptr) table_.records().retire_owner(context.owner);
+  context.owner_of_thread.reset();
 }
 
 void Engine::leave_thread(Context& context) noexcept {
@@ -191,7 +211,7 @@ void Engine::leave_thread(Context& context) noexcept {
     table_.records().return_record(record);
     record = next;
   }
-  if (context.owner != none) table_.records().retire_owner(context.owner);
+  retire_owner_of(context);
   for (const Index owner : context.idle_owners) table_.records().retire_owner(owner);
   table_.leave_lane(context.lane);
   const std::lock_guard guard(threads_);
@@ -212,7 +232,7 @@ std::array<std::uint64_t, 3> Engine::grants() const {
 
 // Without a locked instruction, as grants are counted.
 inline void Engine::count_handle(Context* c, int change) noexcept {
-  if (!table_.shared()) return;  // nobody can take it away
+  if (!counts_handles_) return;
   if (c == nullptr) {
     past_handles_ += change;
   } else {
@@ -226,6 +246,10 @@ bool Engine::no_handles() const {
   std::int64_t sum = past_handles_;
   for (const auto& context : contexts_) sum += context->handles.load(std::memory_order_acquire);
   return sum == 0;
+}
+
+bool Engine::idle() const {
+  return named_ != nullptr || table_.mapping().lost() ? no_handles() : table_.look().nothing_held();
 }
 
 void Engine::leave_table() noexcept {

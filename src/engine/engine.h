@@ -14,6 +14,7 @@
 #include <hierlock/options.h>
 #include <hierlock/spi/backend.h>
 
+#include "engine/named_table.h"
 #include "engine/table.h"
 
 namespace hierlock::engine {
@@ -22,8 +23,9 @@ class Scout;
 
 class Engine {
  public:
-  Engine(const Capacity& capacity, Owners owners);    // in private memory
-  Engine(const FileOptions& options, Owners owners);  // in a file
+  Engine(const Capacity& capacity, Owners owners);           // in private memory
+  Engine(const FileOptions& options, Owners owners);         // in a file
+  Engine(std::shared_ptr<NamedTable> table, Owners owners);  // in private memory, with the other Engines of this name
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -49,9 +51,11 @@ class Engine {
   void drop_owner(spi::OwnerId owner) noexcept;
   std::string owner_name(spi::OwnerId owner);
   std::array<std::uint64_t, 3> grants() const;
-  // No handle is left that will be released, and no release is still under way. The table cannot be asked: it may have
-  // been taken away.
+  // No handle is left that will be released, and no release is still under way. Only for a table in a file or with a
+  // name. Such a table cannot be asked: it may have been taken away, and others hold locks in it.
   bool no_handles() const;
+  // Nothing is held through this Engine.
+  bool idle() const;
   // Leaves a table in a file for good: gives up the slot, the descriptor and the mapping. Requires no_handles(), and
   // that nobody acquires any more. Threads that used the engine may live on.
   void leave_table() noexcept;
@@ -64,11 +68,12 @@ class Engine {
   // Two lines, like a lane: a thread writes here at every lock.
   struct alignas(2 * line) Context {
     std::uint32_t lane = 0;
-    Index owner = none;              // per_thread
-    Index free_record = none;        // free records of `owner`: a stack
-    std::uint32_t free_records = 0;  // how many, and
-    std::uint32_t too_many = 0;      // with how many some go back to the process
-    std::vector<Index> idle_owners;  // per_handle: owners with nothing held
+    Index owner = none;                                        // per_thread
+    std::shared_ptr<NamedTable::ThreadOwner> owner_of_thread;  // keeps `owner`, in a named table
+    Index free_record = none;                                  // free records of `owner`: a stack
+    std::uint32_t free_records = 0;                            // how many, and
+    std::uint32_t too_many = 0;                                // with how many some go back to the process
+    std::vector<Index> idle_owners;                            // per_handle: owners with nothing held
     std::array<std::atomic<std::uint64_t>, 3> grants{};
     std::atomic<std::int64_t> handles{0};  // taken and not released by this thread; below zero if others' were
   };
@@ -80,6 +85,7 @@ class Engine {
   Context* find_context() const noexcept;
   Context& enter_thread();
   void leave_thread(Context& context) noexcept;
+  void retire_owner_of(Context& context) noexcept;
 
   struct Party {
     Index owner, record;
@@ -110,7 +116,10 @@ class Engine {
 
   std::uint64_t id_ = 0;  // never used twice, so that a thread does not take a new engine for an old one
   const Owners owners_;
-  Table table_;
+  const std::shared_ptr<NamedTable> named_;  // null: the table is this Engine's own
+  const std::unique_ptr<Table> own_;
+  Table& table_;  // one of both
+  const bool counts_handles_;
 
   friend class Scout;
   std::mutex scouts_mutex_;      // guards what follows

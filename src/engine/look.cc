@@ -69,8 +69,15 @@ Look::Copy Look::copy() const {
                       result.parties.size(),
                       names_.node_text(node),
                       read_text(w.wanted.acquire())};
+      const Record& record = record_at(copy.record);
+      const std::uint64_t before = record.word.acquire();
       PartyCopy party = copy_party(copy.owner, copy.record);
       if (w.process.acquire() != process || w.key.acquire() != key || w.node.acquire() != node) return;
+      // The first in a queue has the same key each time, so another request may have taken the place meanwhile. A
+      // record is free before it loses its note.
+      const std::uint64_t after = record.word.acquire();
+      if (!same_lock(after, before) || record_state(after) == RecordState::free) return;
+      if (w.record.acquire() != copy.record || w.owner.acquire() != copy.owner) return;
       result.parties.push_back(std::move(party));
       result.waiters.push_back(std::move(copy));
     });

@@ -557,7 +557,7 @@ std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int default_steps = 200'000;
+constexpr int default_steps = 40'000;
 #else
 constexpr int default_steps = 2'000'000;
 #endif

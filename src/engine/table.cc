@@ -334,7 +334,8 @@ Progress Table::decide(Attempt& a, Index index, Mode mode, std::optional<Mode> o
       already = true;
       return covers(held, mode);
     });
-    passes = already && !covered && a.waiter == none && !queues_.queue_conflicts(index, mode, newcomer);
+    passes = !covered && a.waiter == none && (already || stands_ahead(a, index)) &&
+             !queues_.queue_conflicts(index, mode, newcomer);
     must_wait = !covered && !passes;
   }
   if (!must_wait) {
@@ -392,6 +393,30 @@ Progress Table::decide_slots(Attempt& a, Index index, bool queue, bool all, Agai
   return wait_or_refuse(a, index, Mode::X, all, again);
 }
 
+// Whether its owner has something outside of the plan.
+bool Table::has_more(const Attempt& a) const noexcept {
+  return a.extending || any_record_of(a.owner, [&](Index r) {
+           return r != a.record && record_state(record_at(r).word.acquire()) != RecordState::free;
+         });
+}
+
+// Whether it stands before those whose owners hold nothing. But nobody is passed for ever, and a place before the
+// newcomers is found after a short walk. So if the first of them is far back, or has been there while many others came,
+// there is no passing.
+bool Table::stands_ahead(const Attempt& a, Index index) const noexcept {
+  if (!holders_first_ || is_slots(node_at(index)) || !has_more(a)) return false;
+  constexpr unsigned most_ahead = 32;
+  constexpr QueueKey most_passes = 64;  // by waiters of the node's stripe
+  unsigned ahead = 0;
+  QueueKey first = 0;
+  each_in_queue(index, [&](const Waiter& w) {
+    first = w.key.relaxed();
+    return first >= newcomer || ++ahead >= most_ahead;
+  });
+  if (first < newcomer) return ahead < most_ahead;
+  return stripe(index).tickets.relaxed() - (first & ~newcomer) < most_passes;
+}
+
 Progress Table::wait_or_refuse(Attempt& a, Index index, Mode mode, bool all, Again& again) {
   if (a.waiter != none) {
     waiter(a.waiter).signal.set(0);  // under the latch: whatever frees it from here on tells it again
@@ -402,14 +427,13 @@ Progress Table::wait_or_refuse(Attempt& a, Index index, Mode mode, bool all, Aga
     return Progress::blocked;
   }
   // See wait_graph.cc: without anybody entangled there is no cycle to close.
-  const bool entangled = a.extending || a.crowd || any_record_of(a.owner, [&](Index r) {
-                           return r != a.record && record_state(record_at(r).word.acquire()) != RecordState::free;
-                         });
+  const bool entangled = a.crowd || has_more(a);
   if (entangled) own_entangled().add(1);  // until it leaves the queue; before the look at what it holds
   const auto not_queued = [&] {
     if (entangled) own_entangled().subtract(1);
   };
-  if (!all && (entangled || anybody_entangled()) && (a.extending || a.crowd || awaited_by_others(a, index))) {
+  const bool ahead = stands_ahead(a, index);
+  if (!all && (entangled || anybody_entangled()) && (a.extending || a.crowd || ahead || awaited_by_others(a, index))) {
     not_queued();
     again = Again::with_all;
     return Progress::blocked;
@@ -419,7 +443,7 @@ Progress Table::wait_or_refuse(Attempt& a, Index index, Mode mode, bool all, Aga
     already = any_hold_of(a.owner, index, [](Index, Mode) { return true; });
   }
   const QueueKey ticket = stripe(index).tickets.add(1);
-  a.waiter = queues_.enqueue(a, index, mode, already ? ticket : newcomer | ticket, entangled);
+  a.waiter = queues_.enqueue(a, index, mode, already || ahead ? ticket : newcomer | ticket, entangled);
   if (a.waiter == none) {
     not_queued();
     lacks(Shortage::waiters);

@@ -20,8 +20,9 @@
 //                fast path shut, clears it. A node loses its number in the same way: see "Numbers" in docs/engine.md.
 //                (A late sharer counts for a moment under a number that its node has lost, and takes it back.)
 // I4 queue       A request is granted exactly when it conflicts with no holder and with no earlier waiter of the node.
-//                Requests of owners that already hold the node are earlier than all others; one whose owner holds the
-//                node in a covering mode does not look at the queue. `queued` is set while anybody waits.
+//                Requests of owners that already hold the node are earlier than all others, and with
+//                serve_holders_first() so are those of owners that hold anything else. A request whose owner holds
+//                the node in a covering mode does not look at the queue. `queued` is set while anybody waits.
 // I5 self-grant  A waiter grants itself, under the latch, when it finds that it may. Others only tell it to look. So a
 //                grant is never made to somebody who is gone, and a lost wake-up costs time, not correctness. At most
 //                16 of a queue are told at a time, and each that goes on tells the next.
@@ -82,6 +83,10 @@ class Table : Parts {
 
   using Parts::capacity;
   using Parts::shared;
+
+  // A request whose owner holds a lock already stands before those whose owners hold none; but not for slots. Call it
+  // before the first lock, in private memory.
+  void serve_holders_first() noexcept { holders_first_ = true; }
 
   // --- those who work on it, each with a duty of its own ---
   Mapping& mapping() const noexcept { return *mapping_; }
@@ -146,6 +151,8 @@ class Table : Parts {
   Progress decide_slots(Attempt& attempt, Index node, bool queue, bool all, Again& again,
                         std::optional<std::uint64_t>& now_held);
   Progress wait_or_refuse(Attempt& attempt, Index node, Mode mode, bool all, Again& again);
+  bool has_more(const Attempt& attempt) const noexcept;
+  bool stands_ahead(const Attempt& attempt, Index node) const noexcept;
   bool awaited_by_others(const Attempt& attempt, Index node) const noexcept;
   FoundCycle self_conflict(const Attempt& attempt, Index node, Mode mode) const;
   Progress apply(Attempt& attempt, Index node, Mode mode, std::optional<Mode> own);
@@ -176,6 +183,7 @@ class Table : Parts {
   [[gnu::cold]] const Node** uncount_rest(Index node, std::uint32_t lane, const Node** end, const Node** most) noexcept;
   Taken withdraw(std::span<const Counted> counted, Index record, Mode intent, std::uint32_t lane) noexcept;
 
+  bool holders_first_ = false;
   std::unique_ptr<Mapping> mapping_;
   Lanes lanes_;
   Holders holders_;

@@ -146,12 +146,12 @@ TEST(TextPlaces, gives_no_thread_half_of_an_entry_that_is_written) {  // H3
     TextPlaces places;
     const auto [one, other] = rivals(places, size);
     std::atomic<bool> done{false};
-    std::atomic<std::size_t> found{0};
+    std::atomic<std::size_t> found{0}, looks{0};
     std::vector<std::thread> readers;
     for (unsigned t = 0; t < 2; ++t) {
       readers.emplace_back([&] {
         std::size_t mine = 0;
-        while (!done) {
+        for (; !done; ++looks) {
           const TextPlaces::Noted a = places.find(one), b = places.find(other);
           ASSERT_TRUE(a.place == a.above && (a.place == 0 || a.place % 2 == 1)) << a.place << ", " << a.above;
           ASSERT_TRUE(b.place == b.above && b.place % 2 == 0) << b.place << ", " << b.above;
@@ -160,7 +160,15 @@ TEST(TextPlaces, gives_no_thread_half_of_an_entry_that_is_written) {  // H3
         found += mine;
       });
     }
-    for (std::uint64_t i = 1; i < 3'000'000; ++i) places.note(i % 2 == 1 ? one : other, {i, i});
+    // On a busy machine readers get little time. So the writer goes on until they have looked often enough, too.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    constexpr std::uint64_t enough = 500'000, most = 20 * enough;
+#else
+    constexpr std::uint64_t enough = 3'000'000, most = 20 * enough;
+#endif
+    for (std::uint64_t i = 1; i < enough || (looks < enough && i < most); ++i) {
+      places.note(i % 2 == 1 ? one : other, {i, i});
+    }
     done = true;
     for (auto& thread : readers) thread.join();
     EXPECT_GT(found, 0u) << size;

@@ -21,7 +21,8 @@
 // member E that is had not been counted: then E looks later than L has set `queued`, and sees it. L or E takes all
 // latches. It gets them after the others have joined their queues, because each keeps its stripe's latch from setting
 // `queued` until then, so its graph has them all. (If L stands in a queue before another member, that one joined
-// earlier, so L has passed it: its owner holds the node, and it looks at the graph.)
+// earlier, so L has passed it: its owner holds the node, or holders are served first. In both cases it looks at the
+// graph.)
 //
 // An owner that several threads act for might be rescued from a cycle by itself: one of its threads comes to hold the
 // node and lets the other pass the queue. The graph does not count on it, because what rescues may be released first.

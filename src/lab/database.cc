@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "lab/engines.h"
+#include "lab/sql_text.h"
 
 namespace hierlock::lab {
 
@@ -48,10 +49,8 @@ std::vector<std::string> words_of(std::string_view sql) {
   std::vector<std::string> words;
   for (std::size_t i = 0; i < sql.size();) {
     const char c = sql[i];
-    if (c == '\'' || c == '"' || c == '`') {
-      for (++i; i < sql.size() && sql[i] != c; ++i) {
-      }
-      ++i;
+    if (const std::size_t after = quoted_end(sql, i); after != i) {
+      i = std::min(after, sql.size());
     } else if (sql.substr(i, 2) == "/*") {
       const std::size_t end = sql.find("*/", i + 2);
       i = end == sql.npos ? sql.size() : end + 2;
@@ -73,14 +72,6 @@ bool changes_rows(const std::vector<std::string>& words) {
   if (words.empty()) return false;
   const auto is = [&](std::string_view word) { return words.front() == word; };
   return is("insert") || is("update") || is("delete") || is("replace") || is("merge") || is("with");
-}
-
-bool asks_not_to_wait(const std::vector<std::string>& words) {
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == "nowait") return true;
-    if (words[i] == "wait" && i + 1 < words.size() && words[i + 1] == "0") return true;
-  }
-  return false;
 }
 
 void add_wait(View& view, const std::string& session, const std::string& blocker, const std::string& object) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hierlock/lab.h>
@@ -15,18 +16,42 @@ namespace hierlock::lab {
 
 using Row = std::vector<std::optional<std::string>>;  // values as the engine writes them; no value: NULL
 
+// What one statement returned.
+struct ResultSet {
+  bool has_rows = false;
+  std::vector<Row> rows{};
+  std::optional<std::uint64_t> affected{};
+  bool operator==(const ResultSet&) const = default;
+};
+
+struct Notified {  // PostgreSQL's NOTIFY
+  std::string channel, payload{};
+  bool operator==(const Notified&) const = default;
+};
+
 // How a statement, or a lock step, ended.
 struct Answer {
-  enum class Kind : std::uint8_t { ok, deadlock, timeout, busy, serialization, error };
+  enum class Kind : std::uint8_t { ok, deadlock, timeout, busy, serialization, cancelled, error };
   Kind kind = Kind::ok;
-  bool has_rows = false;  // it returned a result, which may be empty
+  std::vector<ResultSet> earlier{};  // of several statements, what those before the last returned; only rows and counts
+  bool has_rows = false;             // it returned a result, which may be empty
   std::vector<Row> rows{};
   std::optional<std::uint64_t> affected{};  // of a statement that changes rows
   std::string code{};                       // of an error, as the engine writes it: `1213`, `40P01`, `5`
   std::string message{};
-  std::vector<std::string> cycle{};  // of a deadlock: who waits, each for the next, where the engine says so
+  std::vector<std::string> cycle{};       // of a deadlock: who waits, each for the next, where the engine says so
+  std::vector<std::string> notices{};     // that the engine sent with it
+  std::vector<Notified> notifications{};  // that the session has got since its last answer
 
   bool well() const noexcept { return kind == Kind::ok; }
+  // Adds the result of one more statement. It keeps rows and counts, and nothing else.
+  void add(ResultSet set) {
+    if (!set.has_rows && !set.affected) return;
+    if (has_rows || affected) earlier.push_back({has_rows, std::move(rows), affected});
+    has_rows = set.has_rows;
+    rows = std::move(set.rows);
+    affected = set.affected;
+  }
 };
 
 // One session. execute() is called by one thread; interrupt() and name() by any.
@@ -64,20 +89,30 @@ class Database {
   virtual std::string_view engine() const noexcept = 0;  // `mysql`, `mariadb`, `postgres`, `sqlite`
   virtual const std::string& version() const noexcept = 0;
 
-  // Makes the lab's schema, empty; what an earlier run left there goes. Waits for another run that is going on there
+  // Makes the lab's schema, empty, or empties the one that leave_room() has kept; what an earlier run left there goes.
+  // Waits for another run that is going on there
   // (at most for `patience`: Error(busy)). Throws Error(denied) with the right that is missing and the GRANT that gives
   // it, and Error(incompatible) if there is a schema of that name that the lab has not made.
   virtual void make_room(std::chrono::nanoseconds patience) = 0;
+  // Notes statements that end what a scenario does outside of the schema. If this run is killed, the next make_room()
+  // runs them.
+  virtual void remember(const std::vector<std::string>& teardown) = 0;
+  // Lets other runs go on. All sessions are gone by then. An engine may keep the schema for the next make_room().
+  virtual void leave_room() noexcept { clear_room(); }
   // Drops it. All sessions are gone by then. Called also after a failure, and harmless without make_room().
   virtual void clear_room() noexcept = 0;
 
   // A session in the lab's schema, with the engine's own defaults: autocommit, isolation level, time limits.
-  virtual std::unique_ptr<Connection> connect(const std::string& name) = 0;
+  // `reusable`: an engine may take a connection of an earlier session, if it has proved that nothing of that session is
+  // left on it (session_reuse.h). Otherwise the session gets a connection that nobody else has had or will have.
+  virtual std::unique_ptr<Connection> connect(const std::string& name, bool reusable = true) = 0;
 
   // Now, of the sessions made by connect() that still live. A wait is told only if the engine shows it: of a session
   // that has just been granted what it waited for, nothing is told. Throws Error(denied) if the engine does not let us
   // look.
   virtual View look() = 0;
+  // look() waits until then. An answer may come meanwhile, and then nobody has to look.
+  virtual std::chrono::steady_clock::time_point next_look() const noexcept { return {}; }
   // Two looks must be so far apart, and a look must be so long after a change, to show it.
   virtual std::chrono::milliseconds lag() const noexcept { return {}; }
 };

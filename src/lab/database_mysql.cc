@@ -40,6 +40,16 @@ mysql::Connection connect_to(Address address, const std::string& database, const
   return mysql::Connection(address, limit, options);
 }
 
+// Whatever the server takes for an escape.
+std::string hex_literal(const std::string& text) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string hex;
+  for (const char c : text) {
+    hex += {digits[(static_cast<unsigned char>(c) >> 4) & 15], digits[static_cast<unsigned char>(c) & 15]};
+  }
+  return "CONVERT(X'" + hex + "' USING utf8mb4)";
+}
+
 // The connection that looks, and keeps other runs of the lab away. One question at a time, of any thread.
 class Side {
  public:
@@ -115,15 +125,13 @@ class MysqlConnection final : public Connection {
   Answer execute(const std::string& sql) override {
     if (wait_.interrupted()) throw Error(ErrorKind::lost, "the session " + name_ + " was interrupted");
     const std::vector<std::string> words = words_of(sql);
+    const Clock::time_point began = Clock::now();
     Answer answer;
     for (mysql::Reply& reply : connection_.query_each(sql, wait_)) {  // a CALL has several
-      if (!reply.well()) return failure(reply, words);
-      if (reply.has_rows) {
-        answer.has_rows = true;
-        answer.rows = std::move(reply.rows);
-      } else if (changes_rows(words)) {
-        answer.affected = reply.changed;
-      }
+      if (!reply.well()) return failure(reply, Clock::now() - began);
+      const bool counts = !reply.has_rows && changes_rows(words);
+      answer.add(
+          {reply.has_rows, std::move(reply.rows), counts ? std::optional<std::uint64_t>(reply.changed) : std::nullopt});
     }
     return answer;
   }
@@ -139,18 +147,18 @@ class MysqlConnection final : public Connection {
   const std::string& name() const noexcept override { return name_; }
 
  private:
-  Answer failure(const mysql::Reply& reply, const std::vector<std::string>& words) {
+  Answer failure(const mysql::Reply& reply, Clock::duration took) {
     if (mysql::is_disconnect(reply.code)) {
       throw Error(ErrorKind::lost, "the session " + name_ + " is gone: " + reply.message, reply.code);
     }
     Answer answer;
     answer.message = reply.message;
     answer.code = std::to_string(reply.code);
-    answer.kind = kind_of(reply.code, words);
+    answer.kind = kind_of(reply.code, took);
     return answer;
   }
 
-  Answer::Kind kind_of(unsigned code, const std::vector<std::string>& words) {
+  Answer::Kind kind_of(unsigned code, Clock::duration took) {
     using Kind = Answer::Kind;
     switch (code) {
       case codes::deadlock:
@@ -159,7 +167,9 @@ class MysqlConnection final : public Connection {
       case codes::lock_no_wait:
         return Kind::busy;
       case codes::lock_wait_timeout:
-        return hall_->mariadb && was_not_to_wait(words) ? Kind::busy : Kind::timeout;
+        return hall_->mariadb && was_not_to_wait(took) ? Kind::busy : Kind::timeout;
+      case codes::query_interrupted:
+        return Kind::cancelled;
       case codes::out_of_time_mysql:
         return Kind::timeout;
       case codes::out_of_time_mariadb:
@@ -171,9 +181,10 @@ class MysqlConnection final : public Connection {
     }
   }
 
-  // MariaDB has one number for NOWAIT and for a wait that was too long. What was asked for tells them apart.
-  bool was_not_to_wait(const std::vector<std::string>& words) {
-    if (asks_not_to_wait(words)) return true;
+  // MariaDB has one number for NOWAIT and for a wait that was too long. All its limits are whole seconds: what took
+  // less was no wait.
+  bool was_not_to_wait(Clock::duration took) {
+    if (took < seconds(1)) return true;
     const mysql::Reply limit = connection_.query("SELECT @@innodb_lock_wait_timeout", wait_);
     return !limit.rows.empty() && limit.rows.front().front() == "0";
   }
@@ -231,6 +242,8 @@ bool conflict(const std::string& asked, const std::string& granted) {
 
 // --- the database -------------------------------------------------------------------------------------------------
 
+const std::string noted_teardown = "`" + room + "`.`noted_teardown`";
+
 std::string object_name(const std::string& schema, const std::string& table) {
   return schema.empty() || schema == room ? table : schema + "." + table;
 }
@@ -274,6 +287,7 @@ class MysqlDatabase final : public Database {
       ask("SET SESSION lock_wait_timeout=10");
       if (find_room()) {
         end_leftovers();
+        make_up_for_teardown();
         ask("DROP DATABASE `" + room + "`");
       }
       // In one message: somebody who is killed here has sent both or neither.
@@ -283,6 +297,16 @@ class MysqlDatabase final : public Database {
       clear_room();
       throw;
     }
+  }
+
+  // In a view, because the server says of a view who made it.
+  void remember(const std::vector<std::string>& teardown) override {
+    std::string lines;
+    for (std::size_t i = 0; i < teardown.size(); ++i) {
+      lines += (i == 0 ? "" : " UNION ALL ") + ("SELECT " + std::to_string(i)) + " AS place, " +
+               hex_literal(teardown[i]) + " AS teardown";
+    }
+    if (!lines.empty()) ask("CREATE VIEW " + noted_teardown + " AS " + lines);
   }
 
   void clear_room() noexcept override {
@@ -295,7 +319,7 @@ class MysqlDatabase final : public Database {
     }
   }
 
-  std::unique_ptr<Connection> connect(const std::string& name) override {
+  std::unique_ptr<Connection> connect(const std::string& name, bool /*reusable*/) override {
     return std::make_unique<MysqlConnection>(hall_, name);
   }
 
@@ -313,6 +337,9 @@ class MysqlDatabase final : public Database {
     }
     if (metadata_) look_at_metadata(seats, view);
     return view;
+  }
+  Clock::time_point next_look() const noexcept override {
+    return mariadb_ ? looked_ + mariadb_lag : Clock::time_point{};
   }
   milliseconds lag() const noexcept override { return mariadb_ ? mariadb_lag : milliseconds{}; }
 
@@ -371,6 +398,28 @@ class MysqlDatabase final : public Database {
     }
     throw Error(ErrorKind::incompatible, "there is a schema " + room + " at " + hall_->address.place() +
                                              " that the lab has not made: rename it, or drop it if nobody needs it");
+  }
+
+  // What the scenario of a run that was killed wanted to be run in the end.
+  void make_up_for_teardown() {
+    try {
+      // Only what this account has noted: another one must not make it run anything.
+      const std::vector<Row> noted =
+          hall_->side.ask("SELECT n.teardown FROM " + noted_teardown +
+                          " n WHERE EXISTS (SELECT 1 FROM information_schema.VIEWS WHERE "
+                          "TABLE_SCHEMA='" +
+                          room + "' AND TABLE_NAME='noted_teardown' AND DEFINER=CURRENT_USER()) ORDER BY n.place");
+      if (!noted.empty()) hall_->side.ask("USE `" + room + "`");
+      for (const Row& row : noted) {
+        try {
+          hall_->side.ask(row.front().value_or(""));
+        } catch (const Error&) {
+          // The run may have been killed before it made what this removes.
+        }
+      }
+    } catch (const Error&) {
+      // The scenario has no teardown.
+    }
   }
 
   // Sessions of a run that was killed while they waited: the server has not noticed yet.
@@ -456,7 +505,7 @@ class MysqlDatabase final : public Database {
 
   // MariaDB tells row locks that somebody waits for, as they were when nobody had looked for 100 ms.
   void look_at_mariadb(const Seats& seats, View& view) {
-    std::this_thread::sleep_until(looked_ + mariadb_lag);
+    std::this_thread::sleep_until(next_look());
     // One statement, so that all of it is of one moment.
     const std::vector<Row> edges = ask_view(
         "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, rl.lock_table, rl.lock_index, rl.lock_type, "

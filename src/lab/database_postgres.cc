@@ -1,11 +1,18 @@
 // PostgreSQL as the lab sees it: a connection for each session, and one beside them that looks.
 #include <algorithm>
+#include <atomic>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <random>
+#include <set>
 #include <thread>
 #include <utility>
 
+#include "endpoint/socket.h"
 #include "lab/engines.h"
+#include "lab/postgres_view.h"
+#include "lab/session_reuse.h"
 #include "lab/session_wait.h"
 #include "postgres_client/connection.h"
 #include "postgres_client/error_codes.h"
@@ -23,6 +30,7 @@ using std::chrono::seconds;
 
 constexpr seconds connect_time{5};
 constexpr seconds side_patience{20};                   // with an answer to a question of the lab's own
+constexpr seconds reset_time{5};                       // a connection that takes longer is closed
 constexpr std::string_view turn = "7523086470148215";  // the key that keeps other runs away: a number like any other
 const std::string looker = room + " looks";            // application_name; of the sessions it is the room's
 
@@ -31,75 +39,170 @@ postgres::Connection connect_to(const Address& address, const std::string& appli
   return postgres::Connection(address, application, limit);
 }
 
+// The lab's schema is the session's default, so that RESET ALL and DISCARD ALL keep it.
+Address in_the_room(Address address) {
+  std::string& options = address.settings["options"];
+  options += (options.empty() ? "" : " ") + ("-c search_path=" + room);
+  return address;
+}
+
+std::string literal(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "''" : std::string(1, c);
+  return quoted + "'";
+}
+
 // The connection that looks, and keeps other runs of the lab away. One question at a time, of any thread.
 class Side {
  public:
   explicit Side(const Address& address) : connection_(connect_to(address, looker)) {}
 
-  std::vector<Row> ask(const std::string& sql, std::optional<Clock::time_point> deadline = std::nullopt) {
+  // Of several statements, the rows of each. An error ends them.
+  std::vector<std::vector<Row>> ask_each(const std::string& sql,
+                                         std::optional<Clock::time_point> deadline = std::nullopt,
+                                         const std::string& doing = "use the server") {
     const std::lock_guard guard(mutex_);
     Deadline limit(deadline.value_or(Clock::now() + side_patience));
-    postgres::Reply reply = connection_.query(sql, limit);
-    if (reply.well()) return std::move(reply.rows);
-    const Error error = postgres::error_of(reply, "use the server");
-    if (connection_.broken()) throw Error(ErrorKind::lost, error.what());
-    throw error;  // NOLINT: made for this
+    std::vector<std::vector<Row>> answers;
+    for (postgres::Reply& reply : connection_.query_each(sql, limit)) {
+      if (!reply.well()) {
+        const Error error = postgres::error_of(reply, doing);
+        if (connection_.broken()) throw Error(ErrorKind::lost, error.what());
+        throw error;  // NOLINT: made for this
+      }
+      answers.push_back(std::move(reply.rows));
+    }
+    connection_.take_notices();
+    return answers;
+  }
+  // The rows of the last one.
+  std::vector<Row> ask(const std::string& sql, std::optional<Clock::time_point> deadline = std::nullopt,
+                       const std::string& doing = "use the server") {
+    return std::move(ask_each(sql, deadline, doing).back());
   }
   std::string one(const std::string& sql) {
     const std::vector<Row> rows = ask(sql);
     return rows.empty() ? "" : rows.front().front().value_or("");
+  }
+  // The statement that asks a question about these backends, which is $1 in it. Prepared by the first call, because
+  // planning such a question takes longer than answering it.
+  std::string prepared(const std::string& name, const std::string& question, const std::string& backends) {
+    {
+      const std::lock_guard guard(mutex_);
+      if (!prepared_.insert(name).second) return "EXECUTE " + name + "(" + backends + ")";
+    }
+    ask("SET plan_cache_mode = force_generic_plan");
+    ask("PREPARE " + name + "(int[]) AS " + question);
+    return "EXECUTE " + name + "(" + backends + ")";
+  }
+  // After statements of a scenario: the session is as it was at first.
+  void reset() {
+    ask("ROLLBACK");
+    ask("DISCARD PLANS; DEALLOCATE ALL; RESET ROLE; RESET ALL");
+    const std::lock_guard guard(mutex_);
+    prepared_.clear();
   }
   const std::string& version() const { return connection_.version(); }
 
  private:
   std::mutex mutex_;
   postgres::Connection connection_;
+  std::set<std::string> prepared_;
 };
 
 // What the database and its sessions know of each other.
 struct Hall {
-  explicit Hall(const Address& where) : address(where), side(where) {}
+  explicit Hall(const Address& where) : address(where), side(where), account(side.one("SELECT session_user")) {}
 
   const Address address;
   Side side;
+  const std::string account;  // that logs in
   std::mutex mutex;
-  std::map<std::string, std::string> seats;  // names by process ids
-  std::vector<std::string> left;             // sessions that were closed, and may still be ending at the server
+  Backends seats;
+  std::vector<std::string> left;              // sessions that were closed, and may still be ending at the server
+  std::atomic<bool> settings_changed{false};  // perhaps, by a session of this scenario
+  std::deque<std::unique_ptr<postgres::Connection>> spare;  // reset, and found to be as new
 };
+
+// --- a connection that is used again ------------------------------------------------------------------------------
+
+// setseed() outlives DISCARD ALL, and nothing shows it. A new session draws its seed by chance, too.
+std::string random_seed() {
+  static std::random_device device;
+  return std::to_string(static_cast<double>(device()) / std::random_device::max());
+}
+
+// True if the server shows that the connection is as a new one. All settings are looked at only if a session may have
+// changed some, because that takes longer than everything else here.
+bool reset(postgres::Connection& connection, const std::string& account, bool settings_changed) noexcept try {
+  Deadline limit(reset_time);
+  if (connection.broken()) return false;
+  if (!connection.idle() && !connection.query("ROLLBACK", limit).well()) return false;
+  if (!connection.query("DISCARD ALL", limit).well()) return false;
+  const postgres::Reply state = connection.query(
+      "SELECT session_user = " + literal(account) +
+          " AND current_user = session_user AND pg_my_temp_schema() = 0 AND NOT EXISTS (SELECT FROM "
+          "pg_prepared_statements) AND NOT EXISTS (SELECT FROM pg_cursors) AND NOT EXISTS (SELECT FROM "
+          "pg_listening_channels()) AND current_setting('search_path') = '" +
+          room + "'" + (settings_changed ? " AND NOT EXISTS (SELECT FROM pg_settings WHERE source = 'session')" : "") +
+          ", setseed(" + random_seed() + ")",
+      limit);
+  // Messages of the last session, too.
+  connection.take_notices();
+  connection.take_notifications();
+  return state.well() && connection.idle() && state.rows.size() == 1 && state.rows.front().front() == "t";
+} catch (const std::exception&) {
+  return false;
+}
 
 // --- a session ----------------------------------------------------------------------------------------------------
 
 class PostgresConnection final : public Connection {
  public:
-  PostgresConnection(std::shared_ptr<Hall> hall, const std::string& name)
-      : hall_(std::move(hall)), name_(name), connection_(connect_to(hall_->address, room)) {
-    id_ = std::to_string(connection_.id());
-    const Answer placed = execute("SET search_path TO " + room);
-    if (!placed.well()) throw Error(ErrorKind::unavailable, "cannot use the lab's schema: " + placed.message);
+  PostgresConnection(std::shared_ptr<Hall> hall, const std::string& name, bool reusable)
+      : hall_(std::move(hall)), name_(name), reusable_(reusable) {
+    if (reusable) connection_ = take_spare();
+    if (connection_ == nullptr) {
+      Deadline limit(connect_time);
+      connection_ = std::make_unique<postgres::Connection>(in_the_room(hall_->address), room, limit);
+    }
+    id_ = std::to_string(connection_->id());
     const std::lock_guard guard(hall_->mutex);
     hall_->seats.emplace(id_, name_);
   }
   ~PostgresConnection() override {
+    const bool clean =
+        reusable_ && !wait_.interrupted() && reset(*connection_, hall_->account, hall_->settings_changed);
     const std::lock_guard guard(hall_->mutex);
     hall_->seats.erase(id_);
-    hall_->left.push_back(id_);
+    if (clean) {
+      hall_->spare.push_back(std::move(connection_));
+    } else {
+      hall_->left.push_back(id_);
+    }
   }
 
   Answer execute(const std::string& sql) override {
     if (wait_.interrupted()) throw Error(ErrorKind::lost, "the session " + name_ + " was interrupted");
-    postgres::Reply reply = connection_.query(sql, wait_);
-    if (connection_.broken()) throw Error(ErrorKind::lost, "the session " + name_ + " is gone: " + reply.message);
+    if (may_change_settings(sql)) hall_->settings_changed = true;
+    std::vector<postgres::Reply> replies = connection_->query_each(sql, wait_);
+    if (connection_->broken()) {
+      throw Error(ErrorKind::lost, "the session " + name_ + " is gone: " + replies.back().message);
+    }
     Answer answer;
-    if (reply.well()) {
-      answer.has_rows = reply.has_rows;
-      answer.rows = std::move(reply.rows);
+    for (postgres::Reply& reply : replies) {
+      if (!reply.well()) {
+        answer = {.kind = kind_of(reply), .code = std::move(reply.state), .message = std::move(reply.message)};
+        break;
+      }
       // `UPDATE 1`; a SELECT has a number there, too.
       const std::vector<std::string> tag = words_of(reply.tag);
-      if (changes_rows(tag)) answer.affected = std::stoull(tag.back());
-    } else {
-      answer.code = std::move(reply.state);
-      answer.message = std::move(reply.message);
-      answer.kind = kind_of(answer.code, words_of(sql));
+      answer.add({reply.has_rows, std::move(reply.rows),
+                  changes_rows(tag) ? std::optional(std::stoull(tag.back())) : std::nullopt});
+    }
+    answer.notices = connection_->take_notices();
+    for (postgres::Notification& one : connection_->take_notifications()) {
+      answer.notifications.push_back({std::move(one.channel), std::move(one.payload)});
     }
     return answer;
   }
@@ -116,19 +219,40 @@ class PostgresConnection final : public Connection {
   const std::string& name() const noexcept override { return name_; }
 
  private:
-  static Answer::Kind kind_of(const std::string& state, const std::vector<std::string>& words) {
+  static Answer::Kind kind_of(const postgres::Reply& reply) {
     using Kind = Answer::Kind;
-    if (state == codes::deadlock) return Kind::deadlock;
-    if (state == codes::serialization_failure) return Kind::serialization;
-    if (state == codes::lock_not_available) return asks_not_to_wait(words) ? Kind::busy : Kind::timeout;
-    if (state == codes::query_canceled) return Kind::timeout;  // statement_timeout
+    if (reply.state == codes::deadlock) return Kind::deadlock;
+    if (reply.state == codes::serialization_failure) return Kind::serialization;
+    // One code for NOWAIT and for lock_timeout. Only a limit that has passed interrupts the statement.
+    if (reply.state == codes::lock_not_available) {
+      return reply.raised_by == "ProcessInterrupts" ? Kind::timeout : Kind::busy;
+    }
+    // One code for statement_timeout and for a cancel, and only the message tells them apart. In another language than
+    // English it is told as an error.
+    if (reply.state == codes::query_canceled) {
+      if (reply.message.find("statement timeout") != reply.message.npos) return Kind::timeout;
+      if (reply.message.find("user request") != reply.message.npos) return Kind::cancelled;
+    }
     return Kind::error;
+  }
+
+  std::unique_ptr<postgres::Connection> take_spare() {
+    const std::lock_guard guard(hall_->mutex);
+    while (!hall_->spare.empty()) {
+      auto taken = std::move(hall_->spare.front());
+      hall_->spare.pop_front();
+      // Another run may have ended it, and then the server has said so.
+      if (!endpoint::has_input(taken->socket())) return taken;
+      hall_->left.push_back(std::to_string(taken->id()));
+    }
+    return nullptr;
   }
 
   const std::shared_ptr<Hall> hall_;
   const std::string name_;
+  const bool reusable_;
   SessionWait wait_;
-  postgres::Connection connection_;
+  std::unique_ptr<postgres::Connection> connection_;
   std::string id_;
 };
 
@@ -144,19 +268,38 @@ class PostgresDatabase final : public Database {
   const std::string& version() const noexcept override { return version_; }
 
   void make_room(std::chrono::nanoseconds patience) override {
+    try {
+      if (kept_ && take_kept_room()) return;
+    } catch (...) {
+      clear_room();
+      throw;
+    }
     take_turn(patience);
-    made_ = false;
     try {
       await_leaving();
+      if (std::exchange(kept_, false) && empty_kept_room(look_at_room())) return;
+      made_ = false;
+      close_spare();
       const std::string schema =
           ask("SELECT COUNT(*) FROM pg_namespace WHERE nspname = '" + room + "'").front().front().value_or("");
       if (schema != "0") {
         refuse_a_strangers();
         end_leftovers();
+        end_prepared();
+        make_up_for_teardown();
       }
       // Definitions are part of a transaction here: who is killed on the way leaves all or nothing.
-      ask("BEGIN; DROP SCHEMA IF EXISTS " + room + " CASCADE; CREATE SCHEMA " + room + "; CREATE TABLE " + room + "." +
-          marker + " (made int); COMMIT");
+      ask("BEGIN");
+      ask(drop_schema);
+      ask("CREATE SCHEMA " + room);
+      ask("GRANT ALL ON SCHEMA " + room + " TO PUBLIC");  // sessions may change their roles
+      ask("CREATE TABLE " + room + "." + marker + " (place int, teardown text)");
+      ask("COMMIT");
+      const Row made = ask("SELECT n.oid, n.xmin, c.oid FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid "
+                           "WHERE n.nspname = '" +
+                           room + "' AND c.relname = '" + marker + "'")
+                           .at(0);
+      schema_ = {made.at(0).value_or(""), made.at(1).value_or(""), made.at(2).value_or("")};
       made_ = true;
     } catch (...) {
       clear_room();
@@ -164,101 +307,210 @@ class PostgresDatabase final : public Database {
     }
   }
 
-  void clear_room() noexcept override {
+  void remember(const std::vector<std::string>& teardown) override {
+    std::string values;
+    for (std::size_t i = 0; i < teardown.size(); ++i) {
+      values += (i == 0 ? "(" : ", (") + std::to_string(i) + ", " + literal(teardown[i]) + ")";
+    }
+    if (values.empty()) return;
+    ask("INSERT INTO " + room + "." + marker + " VALUES " + values);
+    noted_ = true;
+  }
+
+  // The next run of anybody may find the schema. To it, this is one that a killed run has left.
+  void leave_room() noexcept override {
     try {
-      hall_->side.ask("ROLLBACK");
-      await_leaving();
-      if (std::exchange(made_, false)) hall_->side.ask("DROP SCHEMA IF EXISTS " + room + " CASCADE");
-      if (std::exchange(turn_, false)) hall_->side.ask("SELECT pg_advisory_unlock(" + std::string(turn) + ")");
+      // The teardown has been run, and must not be run again.
+      const std::string forget = std::exchange(noted_, false) ? "DELETE FROM " + room + "." + marker + "; " : "";
+      if (!made_ || !turn_) return clear_room();
+      // A scenario that has put another schema in its place: that one goes.
+      const std::string given =
+          "SELECT CASE WHEN " + is_the_same() + " THEN pg_advisory_unlock(" + std::string(turn) + ") ELSE false END";
+      kept_ = hall_->side.one(forget + given) == "t";
+      turn_ = !kept_;
+      if (turn_) clear_room();
     } catch (const Error&) {
-      // The next run finds what is left, by the marker.
+      clear_room();
     }
   }
 
-  std::unique_ptr<Connection> connect(const std::string& name) override {
-    return std::make_unique<PostgresConnection>(hall_, name);
+  void clear_room() noexcept override {
+    kept_ = false;
+    close_spare();
+    try {
+      hall_->side.ask("ROLLBACK");
+      await_leaving();
+      const bool had_turn = turn_;
+      if (made_ && !had_turn) take_turn(seconds(1));
+      // If the turn was given away, it may have become the schema of another run.
+      if (std::exchange(made_, false) && (had_turn || is_ours())) {
+        end_prepared();
+        hall_->side.ask(drop_schema);
+      }
+    } catch (const Error&) {
+      // The next run finds what is left, by the marker.
+    }
+    try {
+      if (std::exchange(turn_, false)) hall_->side.ask(give_turn);
+    } catch (const Error&) {
+      // The connection is gone, and the lock with it.
+    }
+  }
+
+  std::unique_ptr<Connection> connect(const std::string& name, bool reusable) override {
+    return std::make_unique<PostgresConnection>(hall_, name, reusable);
   }
 
   View look() override {
-    std::map<std::string, std::string> seats;
-    std::string list;
+    Backends seats;
     {
       const std::lock_guard guard(hall_->mutex);
       seats = hall_->seats;
     }
-    for (const auto& [id, name] : seats) list += (list.empty() ? "" : ",") + id;
-    // In this order: what is granted in between is no longer asked for in the second answer, and is not told.
-    const std::vector<Row> blocked =
-        hall_->side.ask("SELECT pid, b, false FROM unnest('{" + list +
-                        "}'::int[]) pid, unnest(pg_blocking_pids(pid)) b UNION ALL SELECT pid, b, true FROM unnest('{" +
-                        list + "}'::int[]) pid, unnest(pg_safe_snapshot_blocking_pids(pid)) b");
-    const std::vector<Row> locks = hall_->side.ask(
-        "SELECT l.pid, l.granted, l.locktype, l.mode, CASE WHEN n.nspname IN ('" + room +
-        "', 'pg_catalog') THEN c.relname WHEN c.relname IS NULL THEN 'relation ' || l.relation ELSE n.nspname || '.' "
-        "|| "
-        "c.relname END, l.page, l.tuple, l.transactionid, l.classid, l.objid, l.objsubid, l.virtualxid "
-        "FROM pg_locks l LEFT JOIN pg_class c ON c.oid = l.relation LEFT JOIN pg_namespace n ON n.oid = c.relnamespace "
-        // Everybody has one on itself.
-        "WHERE l.pid = ANY('{" +
-        list + "}') AND NOT (l.locktype = 'virtualxid' AND l.granted) AND COALESCE(n.nspname, '') <> 'pg_toast'");
-    View view;
-    std::map<std::string, std::string> asked_for, row_of;  // by process id
-    for (const Row& row : locks) {
-      const std::string id = row[0].value_or("");
-      const std::string object = object_of(row);
-      const bool granted = row[1] == "t";
-      view.locks.push_back({seats.at(id), object, row[3].value_or(""), granted});
-      if (!granted) asked_for[id] = object;
-      if (granted && row[2] == "tuple") row_of[id] = object;
-    }
-    for (const Row& row : blocked) {
-      const std::string id = row[0].value_or("");
-      const std::string holder = row[1].value_or("");
-      const bool for_a_snapshot = row[2] == "t";  // READ ONLY DEFERRABLE waits without a lock
-      const auto asked = asked_for.find(id);
-      if (asked == asked_for.end() && !for_a_snapshot) continue;
-      // Who waits for a row waits for the transaction that has it, and keeps its own place with a lock on the row.
-      const auto own_place = row_of.find(id);
-      std::string object = for_a_snapshot ? "a safe snapshot" : asked->second;
-      if (own_place != row_of.end() && object.starts_with("transaction")) object = own_place->second;
-      const auto other = seats.find(holder);
-      const std::string who = other != seats.end() ? other->second
-                              : holder == "0"      ? "outsider, a prepared transaction"
-                                                   : "outsider " + holder;
-      add_wait(view, seats.at(id), who, object);
-    }
-    return view;
+    const std::string list = list_of(seats);
+    const std::vector<Row> blockers = hall_->side.ask(hall_->side.prepared("blockers", blockers_question(), list));
+    const std::vector<Row> locks = hall_->side.ask(hall_->side.prepared("locks", locks_question(), list));
+    return view_of(seats, blockers, locks);
   }
 
  private:
-  static std::string object_of(const Row& row) {
-    const std::string kind = row[2].value_or("");
-    const auto number = [&](std::size_t i) { return row[i].value_or("?"); };
-    if (kind == "relation") return number(4);
-    if (kind == "tuple") return number(4) + "(" + number(5) + "," + number(6) + ")";  // as its ctid
-    if (kind == "page") return number(4) + ", page " + number(5);
-    if (kind == "extend") return number(4) + ", to extend it";
-    if (kind == "transactionid") return "transaction " + number(7);
-    if (kind == "virtualxid") return "transaction " + number(11);
-    if (kind == "advisory") {
-      if (row[10] == "2") return "advisory " + number(8) + "," + number(9);
-      const std::uint64_t high = std::stoull(row[8].value_or("0")), low = std::stoull(row[9].value_or("0"));
-      return "advisory " + std::to_string(static_cast<std::int64_t>(high << 32 | low));
-    }
-    return kind;
+  inline static const std::string limit_waits = "SET lock_timeout = '10s'";
+  inline static const std::string drop_schema = "DROP SCHEMA IF EXISTS " + room + " CASCADE";
+  inline static const std::string give_turn = "SELECT pg_advisory_unlock(" + std::string(turn) + ")";
+
+  // --- a schema that is kept ---
+  //
+  // It is as good as a new one if its row in the catalogue is the very one that make_room() wrote, and nothing but the
+  // marker depends on it. Every object in a schema depends on it, and so do default privileges and publications.
+  // PostgreSQL writes a new row of pg_namespace if the schema's name, owner or rights change. A connection that is used
+  // again must have left no lock and no prepared transaction.
+
+  std::string is_the_same() const {
+    return "EXISTS (SELECT FROM pg_namespace WHERE oid = " + schema_.oid + " AND xmin = " + schema_.row +
+           " AND nspname = '" + room + "')";
+  }
+  bool is_ours() { return hall_->side.one("SELECT " + is_the_same()) == "t"; }
+
+  std::string others_in_it(const std::string& joined = "") const {
+    return "pg_depend d " + joined + "WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = " + schema_.oid +
+           " AND NOT (d.classid = 'pg_class'::regclass AND d.objid = " + schema_.marker + ")";
   }
 
+  struct RoomState {
+    bool locks = false, prepared = false, same = false, others = false;
+  };
+  RoomState look_at_room() { return state_of(hall_->side.ask(state_question())); }
+  static RoomState state_of(const std::vector<Row>& rows) {
+    const Row& row = rows.at(0);
+    return {row.at(0) == "t", row.at(1) == "t", row.at(2) == "t", row.at(3) == "t"};
+  }
+  std::string state_question() {
+    Backends spare;
+    {
+      const std::lock_guard guard(hall_->mutex);
+      for (const auto& one : hall_->spare) spare.emplace(std::to_string(one->id()), "");
+    }
+    return hall_->side.prepared("room_" + schema_.oid,
+                                "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = ANY($1)), EXISTS (SELECT FROM "
+                                "pg_prepared_xacts WHERE database = current_database()), " +
+                                    is_the_same() + ", EXISTS (SELECT FROM " + others_in_it() + ")",
+                                list_of(spare));
+  }
+
+  // In one round trip, if nobody else has the turn. False: there is more to do.
+  bool take_kept_room() {
+    await_leaving();
+    hall_->settings_changed = false;
+    const std::string question = state_question();
+    turn_ = true;  // if this fails, it may have the turn nevertheless
+    const auto answers = hall_->side.ask_each("SELECT pg_try_advisory_lock(" + std::string(turn) + "); " + question);
+    turn_ = answers.at(0).at(0).at(0) == "t";
+    if (!turn_) return false;  // another run may change it, until it is our turn
+    kept_ = false;
+    return empty_kept_room(state_of(answers.at(1)));
+  }
+
+  // Empties it, if that is all that it needs. False: it has to be made anew.
+  bool empty_kept_room(const RoomState& state) {
+    if (state.locks || !state.same) return false;
+    if (state.prepared) end_prepared();
+    if (!state.others) return true;
+    // Dropping what is in it takes less time than making a schema. Objects of other kinds go with the schema.
+    const std::vector<Row> drops = hall_->side.ask(
+        "SELECT format('DROP %s IF EXISTS %s CASCADE', o.type, o.identity) FROM " +
+        others_in_it("CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, d.objsubid) o ") +
+        " AND o.type IN ('table', 'view', 'materialized view', 'sequence', 'function', 'procedure', 'type')");
+    std::string all;
+    for (const Row& row : drops) all += row.front().value_or("") + "; ";
+    if (all.empty()) return false;
+    try {
+      hall_->side.ask(all);
+    } catch (const Error&) {
+      return false;
+    }
+    const RoomState now = look_at_room();
+    return !now.locks && now.same && !now.others;
+  }
+
+  void close_spare() noexcept {
+    const std::lock_guard guard(hall_->mutex);
+    for (const auto& one : hall_->spare) hall_->left.push_back(std::to_string(one->id()));
+    hall_->spare.clear();
+  }
+
+  // A question of the lab's own, about its schema.
   std::vector<Row> ask(const std::string& sql) {
     try {
-      return hall_->side.ask(sql);
+      return hall_->side.ask(sql, std::nullopt, "make the lab's schema: `" + sql + "` failed");
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::denied) throw;
       hall_->side.ask("ROLLBACK");
       throw Error(ErrorKind::denied,
-                  "cannot make the lab's schema: " + std::string(error.what()) + ". The lab needs one of its own: " +
+                  std::string(error.what()) + ". The lab needs a schema of its own: " +
                       hall_->side.one("SELECT format('GRANT CREATE ON DATABASE %I TO %I', current_database(), "
                                       "current_user)"));
     }
+  }
+
+  // What the scenario of a run that was killed wanted to be run in the end.
+  void make_up_for_teardown() {
+    try {
+      // Only what this account has noted: another one must not make it run anything.
+      const std::vector<Row> noted = hall_->side.ask("SELECT teardown FROM " + room + "." + marker +
+                                                     " WHERE EXISTS (SELECT FROM pg_class c JOIN pg_roles r ON r.oid "
+                                                     "= c.relowner WHERE c.oid = '" +
+                                                     room + "." + marker +
+                                                     "'::regclass AND c.relkind = 'r' AND r.rolname = "
+                                                     "current_user) ORDER BY place");
+      if (noted.empty()) return;
+      hall_->side.ask("SET search_path TO " + room);
+      for (const Row& row : noted) {
+        try {
+          hall_->side.ask(row.front().value_or(""));
+        } catch (const Error&) {
+          // The run may have been killed before it made what this removes.
+        }
+      }
+      hall_->side.reset();
+      hall_->side.ask(limit_waits);
+    } catch (const Error&) {
+      // An earlier version of the lab noted nothing.
+    }
+  }
+
+  // Prepared transactions outlive their sessions. Those that use the lab's schema are the scenario's.
+  void end_prepared() {
+    const std::vector<Row> found = hall_->side.ask(
+        // Its locks have no process; the one on itself tells which they are.
+        "SELECT DISTINCT format('ROLLBACK PREPARED %L', p.gid) FROM pg_prepared_xacts p JOIN pg_locks x ON x.pid IS "
+        "NULL "
+        "AND x.transactionid = p.transaction JOIN pg_locks l ON l.pid IS NULL AND l.virtualtransaction = "
+        "x.virtualtransaction LEFT JOIN pg_class c ON c.oid = l.relation LEFT JOIN pg_proc f ON l.classid = "
+        "'pg_proc'::regclass AND f.oid = l.objid JOIN pg_namespace n ON n.oid IN (c.relnamespace, f.pronamespace) "
+        "OR (l.classid = 'pg_namespace'::regclass AND l.objid = n.oid) WHERE p.database = current_database() AND "
+        "n.nspname = '" +
+        room + "'");
+    for (const Row& row : found) ask(row.front().value_or(""));
   }
 
   // One run at a time in a database: an advisory lock, which ends with the connection.
@@ -274,7 +526,7 @@ class PostgresDatabase final : public Database {
       throw Error(ErrorKind::busy, "another run of the lab is going on in this database");
     }
     turn_ = true;
-    hall_->side.ask("SET lock_timeout = '10s'");
+    hall_->side.ask(limit_waits);
   }
 
   void refuse_a_strangers() {
@@ -319,6 +571,11 @@ class PostgresDatabase final : public Database {
   const std::shared_ptr<Hall> hall_;
   const std::string version_;
   bool turn_ = false, made_ = false;
+  bool kept_ = false;   // made, and left by leave_room()
+  bool noted_ = false;  // a teardown
+  struct {
+    std::string oid, row, marker;  // numbers of the catalogue: the schema, the transaction that wrote it, the marker
+  } schema_;
 };
 
 }  // namespace

@@ -31,6 +31,8 @@ namespace fs = std::filesystem;
 
 // How often a session that waits tries again. One of the lab that lets go wakes it at once; this is for others.
 constexpr milliseconds try_again{2};
+// The longest time that the pragma knows, 24 days: no limit.
+constexpr milliseconds for_ever{2147483647};
 
 using Handle = std::unique_ptr<sqlite3, decltype(&sqlite3_close_v2)>;
 
@@ -80,10 +82,17 @@ class SqliteConnection final : public Connection {
 
   Answer execute(const std::string& sql) override {
     const std::vector<std::string> words = words_of(sql);
+    // The engine's own pragma would put a handler of its own in place of ours, which then could not be seen waiting.
     if (const std::optional<milliseconds> limit = time_limit(words)) {
-      // The engine's own pragma would put a handler of its own in place of ours, which then could not be seen waiting.
       limit_ = *limit;
+      if (limit_ == for_ever) limit_.reset();
       return {};
+    }
+    if (words == std::vector<std::string>{"pragma", "busy_timeout"}) {
+      Answer answer;
+      answer.has_rows = true;
+      answer.rows.push_back({std::to_string(limit_.value_or(for_ever).count())});
+      return answer;
     }
     {
       const std::lock_guard guard(hall_->mutex);
@@ -123,7 +132,7 @@ class SqliteConnection final : public Connection {
   // `pragma busy_timeout = N`
   static std::optional<milliseconds> time_limit(const std::vector<std::string>& words) {
     if (words.size() != 3 || words[0] != "pragma" || words[1] != "busy_timeout") return std::nullopt;
-    if (words[2].size() > 9 || words[2].find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+    if (words[2].size() > 10 || words[2].find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
     return milliseconds(std::stol(words[2]));
   }
 
@@ -238,6 +247,8 @@ class SqliteDatabase final : public Database {
     }
   }
 
+  void remember(const std::vector<std::string>&) override {}  // all that a scenario changes is in the file
+
   void clear_room() noexcept override {
     if (std::exchange(made_, false)) remove_file();
     if (temporary_ && !folder_.empty()) {
@@ -248,7 +259,7 @@ class SqliteDatabase final : public Database {
     if (turn_ >= 0) close(std::exchange(turn_, -1));
   }
 
-  std::unique_ptr<Connection> connect(const std::string& name) override {
+  std::unique_ptr<Connection> connect(const std::string& name, bool /*reusable*/) override {
     if (!made_) throw Error(ErrorKind::not_provisioned, "the lab's file is not made");
     return std::make_unique<SqliteConnection>(hall_, file(), name);
   }

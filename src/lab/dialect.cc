@@ -11,6 +11,7 @@
 #include <hierlock/error.h>
 
 #include "lab/scenario.h"
+#include "lab/sql_text.h"
 
 namespace hierlock::lab {
 
@@ -87,14 +88,11 @@ std::string spelled(std::string_view engine, std::string_view word) {
 
 // Calls `see` with the place and the inside of each `{…}` outside of quotes; returns what is left open, or npos.
 std::size_t each_word(std::string_view text, const std::function<void(std::size_t, std::string_view)>& see) {
-  char quote = '\0';
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quote != '\0') {
-      if (c == quote) quote = '\0';
-    } else if (c == '\'' || c == '"' || c == '`') {
-      quote = c;
-    } else if (c == '{') {
+    if (const std::size_t after = quoted_end(text, i); after != i) {
+      if (after == std::string_view::npos) break;
+      i = after - 1;
+    } else if (text[i] == '{') {
       const std::size_t close = text.find('}', i);
       if (close == std::string_view::npos) return i;
       see(i, text.substr(i + 1, close - i - 1));
@@ -137,6 +135,7 @@ void check_words(const Reader& reader, std::size_t begin, std::string_view text)
 }
 
 std::vector<std::string> in_dialect(std::string_view engine, std::string_view text) {
+  if (text.empty()) return {};
   std::string sql;
   std::size_t done = 0;
   each_word(text, [&](std::size_t at, std::string_view word) {

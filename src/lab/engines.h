@@ -25,9 +25,6 @@ inline const std::string marker = "made_by_hierlock_lab";
 std::vector<std::string> words_of(std::string_view sql);
 // It may change rows, and then tells how many: INSERT, UPDATE, DELETE, also behind a WITH.
 bool changes_rows(const std::vector<std::string>& words);
-// It asks not to wait: NOWAIT, or MariaDB's WAIT 0.
-bool asks_not_to_wait(const std::vector<std::string>& words);
-
 // Puts an edge into the view; more edges of a session are one wait for several.
 void add_wait(View& view, const std::string& session, const std::string& blocker, const std::string& object);
 

@@ -23,9 +23,11 @@ std::string_view kind_text(Event::Kind kind) {
     case Event::Kind::step:
       return "step";
     case Event::Kind::check:
+      return "check";
+    case Event::Kind::teardown:
       break;
   }
-  return "check";
+  return "teardown";
 }
 
 void write(Json& json, std::string_view name, const std::vector<std::string>& words) {

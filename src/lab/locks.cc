@@ -30,14 +30,15 @@ std::string encoded(std::string_view value) {
 
 // In the lab's schema; rows are made when they are needed; and what is held and waited for is told to others at once.
 std::string at_server(const spi::Url& url) {
-  std::string text = url.scheme + ":" + url.rest.substr(0, url.rest.find('/', 2)) + "/hierlock_lab";
+  const bool sql = url.scheme == "mysql";  // otherwise a table is a part of keys, and nothing has to be made
+  std::string text = url.scheme + ":" + (sql ? url.rest.substr(0, url.rest.find('/', 2)) + "/hierlock_lab" : url.rest);
   char mark = '?';
   for (const auto& [name, value] : url.options) {
-    if (name == "provision" || name == "publish_after") continue;
+    if (name == "provision" || name == "publish_after" || (name == "table" && !sql)) continue;
     text += mark + name + "=" + encoded(value);
     mark = '&';
   }
-  return text + mark + "provision=lazy&publish_after=0";
+  return text + mark + (sql ? "provision=lazy" : "table=hierlock_lab") + "&publish_after=0";
 }
 
 constexpr std::string_view table_begin = "hierlock-lab.";
@@ -49,7 +50,14 @@ std::string own_file(const spi::Url& url) {
   return folder + std::string(table_begin) + std::to_string(getpid()) + "." + std::to_string(count.fetch_add(1));
 }
 
-Answer failed(const Error& error) {
+// Whether shared or not.
+bool same_thing(const Target& a, const Target& b) {
+  return a.space() == b.space() && a.depth() == b.depth() && a.key(a.depth() - 1) == b.key(b.depth() - 1);
+}
+
+}  // namespace
+
+Answer answer_of(const Error& error) {
   Answer answer;
   switch (error.kind()) {
     case ErrorKind::deadlock:
@@ -73,15 +81,7 @@ Answer failed(const Error& error) {
   return answer;
 }
 
-// Whether shared or not.
-bool same_thing(const Target& a, const Target& b) {
-  return a.space() == b.space() && a.depth() == b.depth() && a.key(a.depth() - 1) == b.key(b.depth() - 1);
-}
-
-}  // namespace
-
-// --- a session
-// --------------------------------------------------------------------------------------------------------
+// --- a session ------------------------------------------------------------------------------------------
 
 Answer LockSession::execute(const LockStep& step) {
   try {
@@ -110,7 +110,7 @@ Answer LockSession::execute(const LockStep& step) {
     }
     return {};
   } catch (const Error& error) {
-    return failed(error);
+    return answer_of(error);
   }
 }
 
@@ -125,8 +125,7 @@ void LockSession::release(const Target& target) {
   held_.erase(std::next(found).base());
 }
 
-// --- the store
-// --------------------------------------------------------------------------------------------------------
+// --- the store ------------------------------------------------------------------------------------------
 
 Locks::Locks(std::string_view text) {
   const spi::Url url = spi::Url::parse(text);

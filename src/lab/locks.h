@@ -14,6 +14,9 @@
 
 namespace hierlock::lab {
 
+// A deadlock, timeout, busy or serialization is an outcome of its own; its code, as of any other, is its name.
+Answer answer_of(const Error& error);
+
 // The locks of one session. execute() is called by one thread, interrupt() by any.
 class LockSession {
  public:

@@ -61,12 +61,14 @@ TEST(Manual, every_scenario_of_the_manual_is_read_and_does_what_it_says) {
       const bool embedded = url == "memory:" || url == "shm:";
       if (scenario.engines().empty() && !embedded)
         continue;  // those are lock steps, and other stores are not linked here
-      const Result result = run(scenario, url);
-      if (result.verdict == Result::Verdict::skipped) continue;
-      EXPECT_TRUE(result.passed()) << scenario.name() << " on " << url.substr(0, url.find(':')) << ": "
-                                   << result.message << "\n"
-                                   << result.str();
-      ++here;
+      for (const Scenario& order : scenario.orders()) {
+        const Result result = run(order, url);
+        if (result.verdict == Result::Verdict::skipped) continue;
+        EXPECT_TRUE(result.passed()) << order.name() << " on " << url.substr(0, url.find(':')) << ": " << result.message
+                                     << "\n"
+                                     << result.str();
+        ++here;
+      }
     }
     played += here > 0 ? 1 : 0;
   }

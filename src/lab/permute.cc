@@ -7,6 +7,7 @@
 // out.
 #include <algorithm>
 #include <cctype>
+#include <compare>
 #include <map>
 #include <random>
 #include <utility>
@@ -32,8 +33,8 @@ std::string first_word(const std::string& text) {
 
 class Permuter {
  public:
-  Permuter(const Script& script, std::string_view url, const PermuteOptions& options)
-      : script_(script), url_(url), options_(options), random_(options.seed) {
+  Permuter(const Script& script, Venue& venue, const PermuteOptions& options)
+      : script_(script), venue_(venue), options_(options), random_(options.seed) {
     for (const Line& line : script.lines) {
       if (line.kind == Event::Kind::step) steps_[line.session].push_back(&line);
     }
@@ -42,7 +43,7 @@ class Permuter {
   Permuted all() {
     result_.scenario = script_.name;
     result_.complete = !options_.random;
-    if (options_.pin) result_.bounds = "with begin and commit pinned";
+    if (options_.pin) result_.bounds = "with begin pinned";
     if (options_.preemptions) {
       result_.bounds += (options_.pin ? ", and " : "with ") + std::string("at most ") +
                         std::to_string(*options_.preemptions) +
@@ -56,6 +57,7 @@ class Permuter {
       play_one();
       if (options_.on_progress) options_.on_progress(result_.schedules, result_.classes.size());
     } while (options_.random || next());
+    describe_classes();
     std::stable_sort(result_.classes.begin(), result_.classes.end(),
                      [](const auto& a, const auto& b) { return a.schedules > b.schedules; });
     return std::move(result_);
@@ -68,7 +70,7 @@ class Permuter {
     preemptions_ = 0;
     done_.clear();
     if (options_.random) path_.clear();
-    Play play(script_, url_, options_.run);
+    Play play(script_, venue_, options_.run);
     const Result played = play.in_order_of([this](const std::vector<std::string>& choices) { return choose(choices); });
     if (played.verdict == Result::Verdict::skipped) {
       throw Error(ErrorKind::unsupported, script_.file + ": not on " + played.engine + ": " + played.message);
@@ -80,15 +82,29 @@ class Permuter {
     path_.resize(depth_);
     result_.engine = played.engine;
     ++result_.schedules;
-    std::string outcome = joined(play.ended(), "; ");
-    if (outcome.empty()) outcome = "all ok";
-    auto found = std::find_if(result_.classes.begin(), result_.classes.end(), [&](const Permuted::Class& known) {
-      return known.outcome == outcome && known.deadlock == play.deadlocked();
-    });
-    if (found == result_.classes.end()) {
-      found = result_.classes.insert(found, {outcome, 0, played.schedule, play.deadlocked()});
+    const auto [found, is_new] =
+        classes_.try_emplace({play.ended(), play.returned(), play.deadlocked()}, result_.classes.size());
+    if (is_new) result_.classes.push_back({"", 0, played.schedule, play.deadlocked()});
+    ++result_.classes[found->second].schedules;
+  }
+
+  // A class names the rows of a step only if they differ between classes.
+  void describe_classes() {
+    std::map<std::string, std::pair<std::string, std::size_t>> same;  // of each step: a result, and how many have it
+    for (const auto& [key, index] : classes_) {
+      for (const auto& [step, result] : key.returned) {
+        const auto found = same.try_emplace(step, result, 0).first;
+        if (found->second.first == result) ++found->second.second;
+      }
     }
-    ++found->schedules;
+    for (const auto& [key, index] : classes_) {
+      std::vector<std::string> words;
+      for (const auto& [step, result] : key.returned) {
+        if (same.at(step).second != classes_.size()) words.push_back(step + " " + result);
+      }
+      words.insert(words.end(), key.ended.begin(), key.ended.end());
+      result_.classes[index].outcome = words.empty() ? "all ok" : joined(words, "; ");
+    }
   }
 
   std::string choose(const std::vector<std::string>& all) {
@@ -133,8 +149,8 @@ class Permuter {
     const auto& steps = steps_.at(last_);
     const std::size_t done = done_.at(last_);
     if (done >= steps.size()) return false;
-    const std::string before = first_word(steps[done - 1]->text), after = first_word(steps[done]->text);
-    return before == "begin" || before == "start" || after == "commit" || after == "rollback";
+    const std::string before = first_word(steps[done - 1]->text);
+    return before == "begin" || before == "start";
   }
 
   bool next() {
@@ -145,11 +161,20 @@ class Permuter {
   }
 
   const Script& script_;
-  const std::string url_;
+  Venue& venue_;
   const PermuteOptions& options_;
   std::mt19937_64 random_;
   std::map<std::string, std::vector<const Line*>> steps_;
   Permuted result_;
+
+  // What orders of one class have in common.
+  struct Ending {
+    std::vector<std::string> ended;
+    std::map<std::string, std::string> returned;  // by steps
+    bool deadlocked;
+    auto operator<=>(const Ending&) const = default;
+  };
+  std::map<Ending, std::size_t> classes_;  // where they are in result_.classes
 
   std::vector<Choice> path_;
   // Of the one that is being played:
@@ -161,8 +186,12 @@ class Permuter {
 
 }  // namespace
 
+Permuted permute(const Scenario& scenario, Venue& venue, const PermuteOptions& options) {
+  return Permuter(scenario.script(), venue, options).all();
+}
 Permuted permute(const Scenario& scenario, std::string_view url, const PermuteOptions& options) {
-  return Permuter(scenario.script(), url, options).all();
+  Venue venue(url, true);
+  return permute(scenario, venue, options);
 }
 
 }  // namespace hierlock::lab

@@ -7,6 +7,7 @@
 
 #include <hierlock/spi/url.h>
 
+#include "lab/judge.h"
 #include "lab/reader.h"
 
 namespace hierlock::lab {
@@ -16,72 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Kind = Expected::Kind;
 
-// setup and check are played by a session of the lab's own; the keyword is no name of a scenario's session.
+// setup, check and teardown are played by a session of the lab's own; the keyword is no name of a scenario's session.
 const std::string house = "setup";
-
-Expected as_outcome(const Answer& answer) {
-  Expected outcome;
-  switch (answer.kind) {
-    case Answer::Kind::ok:
-      if (answer.has_rows) {
-        outcome.kind = Kind::rows;
-        outcome.rows = answer.rows;
-      } else if (answer.affected) {
-        outcome.kind = Kind::affected;
-        outcome.affected = *answer.affected;
-      }
-      break;
-    case Answer::Kind::deadlock:
-      outcome.kind = Kind::deadlock;
-      break;
-    case Answer::Kind::timeout:
-      outcome.kind = Kind::timeout;
-      break;
-    case Answer::Kind::busy:
-      outcome.kind = Kind::busy;
-      break;
-    case Answer::Kind::serialization:
-      outcome.kind = Kind::serialization;
-      break;
-    case Answer::Kind::error:
-      outcome.kind = Kind::error;
-      outcome.code = answer.code;
-      break;
-  }
-  return outcome;
-}
-
-bool as_expected(const Expected& expected, const Answer& answer) {
-  switch (expected.kind) {
-    case Kind::ok:
-      return answer.well();
-    case Kind::rows:
-      return answer.well() && answer.has_rows && answer.rows == expected.rows;
-    case Kind::affected:
-      return answer.well() && answer.affected == expected.affected;
-    case Kind::conflict:
-      return answer.well() && answer.affected == 0u;
-    case Kind::deadlock:
-      return answer.kind == Answer::Kind::deadlock;
-    case Kind::timeout:
-      return answer.kind == Answer::Kind::timeout;
-    case Kind::busy:
-      return answer.kind == Answer::Kind::busy;
-    case Kind::serialization:
-      return answer.kind == Answer::Kind::serialization;
-    case Kind::error:
-      return !answer.well() && answer.code == expected.code;
-    case Kind::blocked:
-      return false;
-  }
-  return false;
-}
-
-// Outcomes that a session shown to wait may still come to by itself.
-bool ends_by_itself(const Expected& expected) {
-  return expected.kind == Kind::timeout || expected.kind == Kind::busy || expected.kind == Kind::deadlock ||
-         expected.kind == Kind::serialization || expected.kind == Kind::error;
-}
 
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
@@ -93,6 +30,14 @@ std::string listed(const std::vector<std::string>& names) {
 
 bool is_success(const Expected& outcome) {
   return outcome.kind == Kind::ok || outcome.kind == Kind::rows || outcome.kind == Kind::affected;
+}
+
+std::string messages(const Answer& answer) {
+  Expected all;
+  all.notices = answer.notices;
+  all.notifications = answer.notifications;
+  const std::string text = all.str();
+  return text == "ok" ? "none" : text.substr(std::string("ok, ").size());
 }
 
 std::string circle(const std::vector<std::string>& cycle) { return joined(cycle, " → ") + " → " + cycle.front(); }
@@ -134,6 +79,8 @@ std::string how_it_ended(const std::string& session, const Answer& answer) {
       return session + " would have had to wait, and was told not to: " + answer.message;
     case Answer::Kind::serialization:
       return session + " was told to start its transaction over: " + answer.message;
+    case Answer::Kind::cancelled:
+      return session + " was cancelled by another session: " + answer.message;
     case Answer::Kind::error:
       return session + " got an error (" + answer.code + "): " + answer.message;
   }
@@ -142,14 +89,14 @@ std::string how_it_ended(const std::string& session, const Answer& answer) {
 
 }  // namespace
 
-Play::Play(const Script& script, std::string_view url, const RunOptions& options)
-    : script_(script), url_(url), options_(options) {
+Play::Play(const Script& script, Venue& venue, const RunOptions& options)
+    : script_(script), venue_(venue), options_(options) {
   result_.scenario = script.name;
   result_.file = script.file;
   result_.proves = script.proves;
   result_.about = script.about;
   result_.sessions = script.sessions();
-  const spi::Url parsed = spi::Url::parse(url);
+  const spi::Url parsed = spi::Url::parse(venue.url());
   result_.url = parsed.safe_text();
   result_.engine = parsed.scheme;
 }
@@ -221,11 +168,24 @@ Play::Happened Play::describe(Event& event, const std::string& session, const St
 // What is not as expected, in words; none if nothing is. Empty words: that it was otherwise says it all.
 std::optional<std::string> Play::compare(const std::string& session, const Expectation& expected,
                                          const Happened& happened, const Stage::Settled& settled) {
+  const std::optional<std::string> problem = compare(session, expected.step, expected, happened, settled);
+  if (!problem) return problem;
+  for (const Expected& other : expected.step.alternatives) {
+    if (!compare(session, other, expected, happened, settled)) return std::nullopt;
+  }
+  return problem;
+}
+
+std::optional<std::string> Play::compare(const std::string& session, const Expected& want, const Expectation& expected,
+                                         const Happened& happened, const Stage::Settled& settled) {
   const auto answer_of = [&](const std::string& name) {
     const auto found = settled.answers.find(name);
     return found == settled.answers.end() ? nullptr : &found->second;
   };
-  const Expected& want = expected.step;
+  const auto said = [&](const std::string& name) {
+    return std::any_of(expected.unblocks.begin(), expected.unblocks.end(),
+                       [&](const Expectation::Freed& freed) { return freed.session == name; });
+  };
   if (want.kind == Kind::deadlock) {
     const std::vector<std::string> may = want.sessions.empty() ? std::vector<std::string>{session} : want.sessions;
     if (happened.victims.empty()) return "there was no deadlock";
@@ -234,31 +194,29 @@ std::optional<std::string> Play::compare(const std::string& session, const Expec
     }
     // Who is no victim goes on, or still waits: either is right, unless it is said which.
     for (const auto& [name, answer] : settled.answers) {
-      if (answer.kind != Answer::Kind::deadlock && !answer.well()) return how_it_ended(name, answer);
+      if (answer.kind != Answer::Kind::deadlock && !answer.well() && !said(name)) return how_it_ended(name, answer);
     }
     for (const Expectation::Freed& freed : expected.unblocks) {
       const Answer* answer = answer_of(freed.session);
+      if (answer == nullptr && freed.perhaps) continue;
       if (answer == nullptr || !as_expected(freed.end, *answer)) return freed.session + " did not go on so";
     }
     return std::nullopt;
   }
   if (want.kind == Kind::blocked) {
-    std::vector<std::string> by = want.sessions;
-    std::sort(by.begin(), by.end());
-    if (happened.as.step.kind != Kind::blocked || happened.as.step.sessions != by) return "";
-  } else if (const Answer* own = answer_of(session); own == nullptr || !as_expected(want, *own)) {
-    return "";
+    if (happened.as.step.kind != Kind::blocked || !blocked_as_expected(want, happened.as.step.sessions)) return "";
+  } else if (const Answer* own = answer_of(session); own == nullptr || !single_as_expected(want, *own)) {
+    return own != nullptr && !messages_as_expected(want, *own) ? "the messages were " + messages(*own) : "";
   }
   for (const Expectation::Freed& freed : expected.unblocks) {
     const Answer* answer = answer_of(freed.session);
+    if (answer == nullptr && freed.perhaps) continue;
     if (answer == nullptr) return freed.session + " did not go on";
     if (!as_expected(freed.end, *answer)) return freed.session + " ended otherwise";
   }
   for (const auto& [name, answer] : settled.answers) {
     if (name == session) continue;
-    const bool said = std::any_of(expected.unblocks.begin(), expected.unblocks.end(),
-                                  [&, &n = name](const Expectation::Freed& freed) { return freed.session == n; });
-    if (!said && (expected.said || !answer.well())) return name + " was not said to end here";
+    if (!said(name) && (expected.said || !answer.well())) return name + " was not said to end here";
   }
   return std::nullopt;
 }
@@ -271,11 +229,12 @@ bool Play::play(Stage& stage, const Line& line, const Expectation* expectation) 
   Event event;
   event.kind = line.kind;
   event.line = line.number;
-  event.session = line.session;
+  const bool is_step = line.kind == Event::Kind::step;
+  if (is_step) event.session = line.session;
   event.name = line.name;
-  event.text = line.text;
+  event.text = (is_step || line.session.empty() ? "" : line.session + ": ") + line.text;
   if (expected.said) event.expected = expected.str();
-  const std::string& session = line.kind == Event::Kind::step ? line.session : house;
+  const std::string& session = line.session.empty() ? house : line.session;
   const std::size_t index = result_.events.size();
   if (stage.at_work(session)) {
     const Event& stuck = result_.events[waiting_.at(session)];
@@ -293,23 +252,37 @@ bool Play::play(Stage& stage, const Line& line, const Expectation* expectation) 
 
   std::vector<std::string> until;
   if (expectation != nullptr) {
-    const bool limited = line.lock && line.lock->timeout;
-    if (ends_by_itself(expected.step) || (limited && expected.step.kind != Kind::blocked)) until.push_back(session);
-    if (expected.step.kind == Kind::deadlock) until.clear();  // a circle is waited for anyhow
+    const bool limited =
+        (line.lock && line.lock->timeout) ||
+        (line.rows && line.rows->lock.wait && line.rows->lock.wait->kind() == rows::Wait::Kind::at_most);
+    const auto waits = [](const Expected& one) { return one.kind == Kind::blocked || one.kind == Kind::deadlock; };
+    if (ends_by_itself(expected.step) || (limited && !any_of(expected.step, waits))) until.push_back(session);
     for (const Expectation::Freed& freed : expected.unblocks) {
-      if (ends_by_itself(freed.end)) until.push_back(freed.session);
+      if (!freed.perhaps && ends_by_itself(freed.end)) until.push_back(freed.session);
     }
   }
   const Clock::time_point began = Clock::now();
   if (!began_) began_ = began;
   event.began = began - *began_;
   stage.start(session, line);
-  const Stage::Settled settled = stage.settle(until, options_.lock_tables);
-  event.took = Clock::now() - began;
+  Stage::Settled settled = stage.settle(until, options_.lock_tables);
   event.locks = settled.view.locks;
   event.waits = settled.view.waits;
-  if (line.kind == Event::Kind::step) result_.schedule.push_back(line.name);
-  const Happened happened = describe(event, session, settled);
+  if (is_step) result_.schedule.push_back(line.name);
+  Happened happened = describe(event, session, settled);
+  Expectation at_last = expected;
+  if (!expected.step.then.empty() && happened.as.step.kind == Kind::blocked &&
+      blocked_as_expected(expected.step, happened.as.step.sessions)) {
+    const std::string first = happened.as.step.str() + ", then ";
+    await_end(stage, session, settled);
+    event.locks = settled.view.locks;
+    event.waits = settled.view.waits;
+    event.freed.clear();
+    happened = describe(event, session, settled);
+    event.actual = first + event.actual;
+    at_last.step = expected.step.then.front();
+  }
+  event.took = Clock::now() - began;
   const std::string where = script_.file + ":" + std::to_string(line.number) + ": ";
   if (!settled.unknown.empty()) {
     result_.verdict = Result::Verdict::error;
@@ -323,18 +296,43 @@ bool Play::play(Stage& stage, const Line& line, const Expectation* expectation) 
                       "longer than the patience (--patience)";
   } else if (expectation == nullptr) {
     event.passed = true;
-  } else if (const std::optional<std::string> problem = compare(session, expected, happened, settled); !problem) {
+  } else if (const std::optional<std::string> problem = compare(session, at_last, happened, settled); !problem) {
     event.passed = true;
   } else {
     result_.verdict = Result::Verdict::failed;
     result_.message = where + "expected " + (event.expected.empty() ? "success" : "`" + event.expected + "`") +
                       ", but it was `" + event.actual + "`" + (problem->empty() ? "" : ": " + *problem);
   }
+  if (result_.verdict == Result::Verdict::failed && line.kind == Event::Kind::setup) {
+    result_.verdict = Result::Verdict::error;
+    result_.message = where + "setup must succeed, but it was `" + event.actual + "`: " + event.why;
+  }
+  if (const auto own = settled.answers.find(session); is_step && own != settled.answers.end()) {
+    note_returned(line.name, own->second);
+  }
+  for (const Event::Freed& freed : event.freed) {
+    const Event& waited = result_.events[freed.event];
+    if (const auto answer = settled.answers.find(waited.session); answer != settled.answers.end()) {
+      note_returned(waited.name, answer->second);
+    }
+  }
   note_answers(settled);
   if (event.blocked) waiting_[session] = index;
   const bool passed = event.passed;
   result_.events.push_back(std::move(event));
   return passed;
+}
+
+// It was shown to wait, and is expected to give up.
+void Play::await_end(Stage& stage, const std::string& session, Stage::Settled& settled) const {
+  Stage::Settled end = stage.settle({session}, options_.lock_tables);
+  end.answers.merge(settled.answers);
+  if (end.cycle.empty()) end.cycle = std::move(settled.cycle);
+  settled = std::move(end);
+}
+
+void Play::note_returned(const std::string& step, const Answer& answer) {
+  if (answer.well() && (answer.has_rows || answer.affected)) returned_[step] = as_outcome(answer).str();
 }
 
 void Play::note_answers(const Stage::Settled& settled) {
@@ -348,7 +346,7 @@ void Play::note_answers(const Stage::Settled& settled) {
 Result Play::guarded(const std::function<void(Stage&)>& body) {
   const Clock::time_point began = Clock::now();
   try {
-    Stage stage(script_, url_, options_);
+    Stage stage(script_, venue_, options_);
     result_.engine = stage.engine();
     result_.version = stage.version();
     for (const Script::Fact& fact : script_.facts) {
@@ -369,24 +367,85 @@ Result Play::guarded(const std::function<void(Stage&)>& body) {
           throw Error(error.kind(), script_.file + ":" + std::to_string(line.number) + ": " + error.what());
         }
       }
+      std::vector<std::string> teardown;
+      for (const Line* line : teardown_lines()) teardown.push_back(stage.sent(*line));
+      stage.remember(teardown);
       std::vector<std::string> names = result_.sessions;
       if (script_.has_sql(result_.engine)) names.push_back(house);
       stage.open_sessions(names);
       result_.verdict = Result::Verdict::passed;
-      body(stage);
+      try {
+        body(stage);
+      } catch (const std::exception& error) {
+        result_.verdict = Result::Verdict::error;
+        result_.message = error.what();
+      }
+      if (!teardown.empty()) tear_down(stage);
     }
   } catch (const std::exception& error) {
     result_.verdict = Result::Verdict::error;
     result_.message = error.what();
   }
+  if (result_.verdict == Result::Verdict::error) venue_.close();
   result_.took = Clock::now() - began;
   return result_;
 }
 
+std::vector<const Line*> Play::teardown_lines() const {
+  std::vector<const Line*> lines;
+  for (const Line& line : script_.lines) {
+    if (line.kind == Event::Kind::teardown && line.is_for(result_.engine)) lines.push_back(&line);
+  }
+  return lines;
+}
+
+// All of them are run, whatever has happened before. What fails is told, unless something else has failed before.
+void Play::tear_down(Stage& stage) {
+  std::string problem;
+  stage.end_sessions();
+  try {
+    stage.open_sessions({house});
+    for (const Line* line : teardown_lines()) {
+      if (options_.on_event) {
+        Event event;
+        event.kind = line->kind;
+        event.line = line->number;
+        event.text = line->text;
+        options_.on_event(event);
+      }
+      stage.start(house, *line);
+      const Stage::Settled settled = stage.settle({}, false);
+      const auto answer = settled.answers.find(house);
+      if (answer != settled.answers.end() && answer->second.well()) continue;
+      const WaitSeen* const wait = settled.view.wait_of(house);
+      if (problem.empty()) {
+        problem = script_.file + ":" + std::to_string(line->number) + ": teardown failed: " +
+                  (answer != settled.answers.end() ? how_it_ended("The lab", answer->second)
+                   : wait != nullptr               ? why_it_waits(*wait, settled.view)
+                                                   : "it does not end.");
+      }
+      if (answer == settled.answers.end()) break;  // it still waits
+    }
+  } catch (const std::exception& error) {
+    if (problem.empty()) problem = script_.file + ": teardown failed: " + error.what();
+  }
+  if (problem.empty()) return;
+  if (result_.verdict == Result::Verdict::passed) {
+    result_.verdict = Result::Verdict::error;
+    result_.message = problem;
+  } else {
+    result_.message += ". Then " + problem;
+  }
+}
+
 Result Play::as_written() {
   return guarded([&](Stage& stage) {
+    if (!script_.orders.empty()) {
+      throw Error(ErrorKind::invalid_argument,
+                  script_.file + ": it has several orders: play each of Scenario::orders()");
+    }
     for (const Line& line : script_.lines) {
-      if (!line.is_for(result_.engine)) continue;
+      if (!line.is_for(result_.engine) || line.kind == Event::Kind::teardown) continue;
       if (!play(stage, line, &line.expected_of(result_.engine))) return;
     }
   });
@@ -434,6 +493,7 @@ bool Play::end_failed(Stage& stage, Left& left) {
     const Stage::Settled settled = stage.settle({}, false);
     for (const auto& [name, answer] : settled.answers) {
       result_.events.back().freed.push_back({waiting_.at(name), as_outcome(answer).str()});
+      note_returned(result_.events[waiting_.at(name)].name, answer);
     }
     note_answers(settled);
     if (!settled.unknown.empty()) {

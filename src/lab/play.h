@@ -15,7 +15,7 @@ namespace hierlock::lab {
 
 class Play {
  public:
-  Play(const Script& script, std::string_view url, const RunOptions& options);
+  Play(const Script& script, Venue& venue, const RunOptions& options);
 
   // In the file's order, each step as the scenario expects it. Never throws.
   Result as_written();
@@ -27,6 +27,8 @@ class Play {
 
   // How the last one in an order of someone's choosing ended: failures, waits that nobody ended, checks.
   const std::vector<std::string>& ended() const noexcept { return ended_; }
+  // What steps returned in it, by their names, where they returned rows or counted them.
+  const std::map<std::string, std::string>& returned() const noexcept { return returned_; }
   bool deadlocked() const noexcept { return deadlocked_; }
   bool waits(const std::string& session) const { return waiting_.contains(session); }
 
@@ -44,17 +46,26 @@ class Play {
   Happened describe(Event& event, const std::string& session, const Stage::Settled& settled) const;
   static std::optional<std::string> compare(const std::string& session, const Expectation& expected,
                                             const Happened& happened, const Stage::Settled& settled);
+  static std::optional<std::string> compare(const std::string& session, const Expected& want,
+                                            const Expectation& expected, const Happened& happened,
+                                            const Stage::Settled& settled);
+  // Waits for the end of a wait that is expected to end by itself.
+  void await_end(Stage& stage, const std::string& session, Stage::Settled& settled) const;
+  std::vector<const Line*> teardown_lines() const;
+  void tear_down(Stage& stage);
+  void note_returned(const std::string& step, const Answer& answer);
   void note_answers(const Stage::Settled& settled);
   bool end_failed(Stage& stage, Left& left);
 
   const Script& script_;
-  const std::string url_;
+  Venue& venue_;
   const RunOptions& options_;
   Result result_;
   std::optional<std::chrono::steady_clock::time_point> began_;
   std::map<std::string, std::size_t> waiting_;  // sessions that wait: the event of their step
   std::map<std::string, std::string> failed_;   // sessions whose step has failed, and how
   std::vector<std::string> ended_;
+  std::map<std::string, std::string> returned_;
   bool deadlocked_ = false;
 };
 

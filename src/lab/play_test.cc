@@ -24,6 +24,15 @@ T2 d:  release
   EXPECT_EQ(result.events[2].freed[0].event, 1u);
 }
 
+TEST(Play, whoever_perhaps_goes_on_may_go_on_before_or_later) {
+  for (const std::string expected : {"ok, unblocks perhaps T2", "ok, unblocks perhaps T2 (ok)"}) {
+    const std::string steps = "T1 a: acquire u1\nT2 b: acquire u1 => blocked by T1\nT1 c: acquire u2 => " + expected +
+                              "\nT1 d: release u1 => " + expected + "\nT1 e: acquire u3 => " + expected;
+    const Result result = play(steps);
+    EXPECT_TRUE(result.passed()) << result.str();
+  }
+}
+
 // Each of these is wrong about what happens, and must be found to be.
 TEST(Play, every_wrong_expectation_fails) {
   for (const std::string steps : {
@@ -33,6 +42,7 @@ TEST(Play, every_wrong_expectation_fails) {
            "T1 a: acquire u1\nT2 b: acquire u1 => blocked by T1\nT1 c: release => ok",
            "T1 a: acquire u1\nT2 b: acquire u1 => blocked by T1\nT1 c: acquire u2 => ok, unblocks T2\nT1 d: release",
            "T1 a: acquire u1\nT2 b: acquire u1 => blocked by T1\nT1 c: release => ok, unblocks T2 (timeout)",
+           "T1 a: acquire u1\nT2 b: acquire u1 => blocked by T1\nT1 c: release => ok, unblocks perhaps T2 (timeout)",
            "T1 a: acquire u1\nT2 b: acquire u1 nowait => timeout",
            "T1 a: acquire u1\nT2 b: acquire u1 timeout 5ms => busy",
            "T1 a: acquire u1\nT2 b: acquire u1 timeout 5ms => ok",

@@ -4,14 +4,17 @@
 
 #include <hierlock/error.h>
 
+#include "lab/sql_text.h"
+
 namespace hierlock::lab {
 
 namespace {
 
-bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
+constexpr char soft = '\x01';  // a line end that is part of a statement; no file has this byte
+
+bool is_blank(char c) noexcept { return c == ' ' || c == '\t' || c == soft; }
 bool is_letter(char c) noexcept { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
-bool is_quote(char c) noexcept { return c == '\'' || c == '"' || c == '`'; }
 char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 // The value of a hexadecimal digit; -1 if it is none.
@@ -56,7 +59,7 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
   return text;
 }
 
-Reader::Reader(std::string_view text, std::string_view file) : file_(file), text_(text) {
+Reader::Reader(std::string_view text, std::string_view file) : file_(file), original_(text), text_(text) {
   if (text_.starts_with("\xEF\xBB\xBF")) fail(0, "text without a byte order mark expected");
   for (std::size_t i = 0; i < text_.size();) {
     const std::size_t size = character_size(std::string_view(text_).substr(i));
@@ -68,42 +71,62 @@ Reader::Reader(std::string_view text, std::string_view file) : file_(file), text
     if (text_[i] == '\r') text_[i] = ' ';
     i += size;
   }
-  // A backslash at its end continues a line.
+  join_lines();
+}
+
+// A backslash at its end continues a line. A line that begins with `|` continues the one before, and its line end is
+// part of the statement.
+void Reader::join_lines() {
   for (std::size_t i = 0; i < text_.size(); ++i) {
     if (text_[i] != '\\') continue;
     const std::size_t after = text_.find_first_not_of(" \t", i + 1);
     if (after != std::string::npos && text_[after] != '\n') continue;
     text_[i] = ' ';
     if (after == std::string::npos) break;
-    joined_lines_.push_back(after);
     text_[after] = ' ';
+  }
+  bool continuable = false;  // the line before has something that is no comment
+  for (std::size_t begin = 0; begin < text_.size();) {
+    const std::size_t end = std::min(text_.find('\n', begin), text_.size());
+    const std::size_t first = std::min(text_.find_first_not_of(" \t", begin), end);
+    if (continuable && first < end && text_[first] == '|') {
+      text_[first] = ' ';
+      text_[begin - 1] = soft;
+    } else {
+      continuable = first < end && text_[first] != '#';
+    }
+    begin = end + 1;
   }
 }
 
 void Reader::fail(std::size_t at, const std::string& what) const {
-  std::size_t line = 1, line_begins = 0;
-  auto next_joined = joined_lines_.begin();
-  for (std::size_t i = 0; i < std::min(at, text_.size()); ++i) {
-    const bool is_joined = next_joined != joined_lines_.end() && *next_joined == i;
-    if (is_joined) ++next_joined;
-    if (text_[i] != '\n' && !is_joined) continue;
-    ++line;
-    line_begins = i + 1;
-  }
+  const std::string_view before = std::string_view(original_).substr(0, at);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const std::size_t line_begins = before.rfind('\n') + 1;  // npos + 1 is 0
   // Columns are characters, not bytes.
-  std::size_t column = 1;
-  for (std::size_t i = line_begins; i < std::min(at, text_.size()); ++i) {
-    if ((static_cast<unsigned char>(text_[i]) & 0xC0) != 0x80) ++column;
-  }
+  const auto column = 1 + std::count_if(before.begin() + static_cast<std::ptrdiff_t>(line_begins), before.end(),
+                                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   throw Error(ErrorKind::invalid_argument,
               file_ + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + what);
 }
 
-std::string_view Reader::rest() const { return std::string_view(text_).substr(at_, trimmed_size(at_, end_)); }
+std::string Reader::restored(std::string text) {
+  std::replace(text.begin(), text.end(), soft, '\n');
+  return text;
+}
+
+void Reader::blank_line_ends(std::size_t begin) {
+  scan(begin, end_, [&](std::size_t i, int) {
+    if (text_[i] == soft) text_[i] = ' ';
+    return false;
+  });
+}
+
+std::string Reader::rest() const { return restored(text_.substr(at_, trimmed_size(at_, end_))); }
 
 std::string Reader::between(std::size_t begin, std::size_t end) const {
   while (begin < end && is_blank(text_[begin])) ++begin;
-  return text_.substr(begin, trimmed_size(begin, end));
+  return restored(text_.substr(begin, trimmed_size(begin, end)));
 }
 
 std::size_t Reader::trimmed_size(std::size_t begin, std::size_t end) const {
@@ -113,13 +136,12 @@ std::size_t Reader::trimmed_size(std::size_t begin, std::size_t end) const {
 
 bool Reader::next_line() {
   while (next_ < text_.size()) {
+    line_ += static_cast<std::size_t>(std::count(original_.begin() + static_cast<std::ptrdiff_t>(begin_),
+                                                 original_.begin() + static_cast<std::ptrdiff_t>(next_), '\n'));
     begin_ = next_;
-    whole_end_ = std::min(text_.find('\n', begin_), text_.size());
-    next_ = std::min(whole_end_ + 1, text_.size());
-    ++lines_;
-    while (joined_ < joined_lines_.size() && joined_lines_[joined_] < begin_) ++joined_;
+    extend_line(begin_);
     at_ = begin_;
-    end_ = whole_end_;
+    quotes_count_ = false;
     skip_blanks();
     if (ended()) continue;
     if (peek() != '#') return true;
@@ -129,36 +151,64 @@ bool Reader::next_line() {
   return false;
 }
 
+// The current line ends with the first line end from `to` on.
+void Reader::extend_line(std::size_t to) {
+  end_ = whole_end_ = std::min(text_.find('\n', to), text_.size());
+  next_ = std::min(whole_end_ + 1, text_.size());
+}
+
 // Otherwise the next line would be lost without a word.
 void Reader::check_comment(std::size_t at) const {
-  const auto joined_after = std::lower_bound(joined_lines_.begin(), joined_lines_.end(), at);
-  if (joined_after != joined_lines_.end() && *joined_after < whole_end_) {
-    fail(at, "a comment that ends with its line expected, and a backslash at its end continues this one");
+  if (std::min(original_.find('\n', at), original_.size()) < whole_end_) {
+    fail(at, "a comment that ends with its line expected, and this one is continued");
   }
 }
 
-void Reader::cut_comment(bool quotes_count) {
-  quotes_count_ = quotes_count;
-  char quote = '\0';
-  std::size_t opened = 0, closed = whole_end_;
-  end_ = whole_end_;
+bool Reader::comment_at(std::size_t at) const noexcept {
+  return text_[at] == '#' && (at == begin_ || is_blank(text_[at - 1]));
+}
+
+bool Reader::arrow_at(std::size_t at, std::size_t end) const noexcept {
+  return text_.compare(at, 2, "=>") == 0 && at + 2 <= end && (at == begin_ || is_blank(text_[at - 1])) &&
+         (at + 2 == end || is_blank(text_[at + 2]));
+}
+
+void Reader::prose_line() {
+  blank_line_ends(begin_);
   for (std::size_t i = begin_; i < whole_end_; ++i) {
-    const char c = text_[i];
-    if (quote != '\0') {
-      if (c != quote) continue;
-      quote = '\0';
-      closed = i;
-    } else if (quotes_count && is_quote(c)) {
-      quote = c;
-      const bool doubled = closed + 1 == i && text_[closed] == c;  // it was not closed after all
-      if (!doubled) opened = i;
-    } else if (c == '#' && (i == begin_ || is_blank(text_[i - 1]))) {
-      check_comment(i);
-      end_ = i;
-      break;
+    if (comment_at(i)) return end_at_comment(i);
+  }
+}
+
+void Reader::statement_line(Statement statement) {
+  quotes_count_ = true;
+  bool comments = statement == Statement::other;
+  for (std::size_t i = at_; i < whole_end_; ++i) {
+    const std::size_t after = quoted_end(text_, i);
+    if (after == std::string::npos) fail(i, "the end of what is quoted from here expected");
+    if (after != i) {
+      if (after > whole_end_) {
+        std::replace(text_.begin() + static_cast<std::ptrdiff_t>(i), text_.begin() + static_cast<std::ptrdiff_t>(after),
+                     '\n', soft);
+        extend_line(after);
+      }
+      i = after - 1;
+    } else if (arrow_at(i, whole_end_)) {
+      comments = true;
+    } else if (comments && comment_at(i)) {
+      for (std::size_t j = i; j < whole_end_; ++j) {
+        if (arrow_at(j, whole_end_)) {
+          fail(j, "no `=>` expected in a comment: write the comment behind the expectation, or on a line of its own");
+        }
+      }
+      return end_at_comment(i);
     }
   }
-  if (quote != '\0') fail(opened, "the end of what is quoted from here expected on the same line");
+}
+
+void Reader::end_at_comment(std::size_t at) {
+  check_comment(at);
+  end_ = at;
 }
 
 void Reader::skip_blanks() noexcept {
@@ -197,6 +247,18 @@ std::string_view Reader::until(std::string_view stops) {
   return std::string_view(text_).substr(begin, at_ - begin);
 }
 
+std::uint64_t Reader::number(const std::string& what) {
+  const std::size_t at = at_;
+  const std::string_view digits = until(" \t,;()");
+  std::uint64_t value = 0;
+  for (const char c : digits) {
+    if (c < '0' || c > '9' || value > 1'000'000'000'000) fail(at, what + " expected, a number");
+    value = value * 10 + static_cast<std::uint64_t>(c - '0');
+  }
+  if (digits.empty()) fail(at, what + " expected, a number");
+  return value;
+}
+
 std::string Reader::quoted(const std::string& what) {
   const std::size_t begin = at_;
   const char quote = text_[at_++];
@@ -216,7 +278,7 @@ std::string Reader::quoted(const std::string& what) {
         value += escaped == 'n' ? '\n' : escaped == 'r' ? '\r' : escaped;
       }
     } else {
-      value += c;
+      value += c == soft ? '\n' : c;
     }
   }
   fail(begin, what + " in quotes expected, and this has no end");
@@ -248,21 +310,17 @@ std::vector<std::string> Reader::engine_names(IsEngine is_engine) {
 }
 
 std::size_t Reader::scan(std::size_t begin, std::size_t end, const std::function<bool(std::size_t, int)>& see) const {
-  char quote = '\0';
   int depth = 0;
+  const std::string_view text = std::string_view(text_).substr(0, end);
   for (std::size_t i = begin; i < end; ++i) {
-    const char c = text_[i];
-    if (quote != '\0') {
-      if (c == quote) quote = '\0';
-      continue;
-    }
-    if (quotes_count_ && is_quote(c)) {
-      quote = c;
+    if (const std::size_t after = quotes_count_ ? quoted_end(text, i) : i; after != i) {
+      if (after == std::string::npos) return end;
+      i = after - 1;
       continue;
     }
     if (see(i, depth)) return i;
-    if (c == '(') ++depth;
-    if (c == ')') --depth;
+    if (text[i] == '(') ++depth;
+    if (text[i] == ')') --depth;
   }
   return end;
 }
@@ -274,8 +332,7 @@ std::size_t Reader::find_arrow() const {
     if (depth <= 0 && text_[i] == '(') {
       opened = i;
       hidden = false;
-    } else if (text_.compare(i, 2, "=>") == 0 && i + 2 <= end_ && (i == at_ || is_blank(text_[i - 1])) &&
-               (i + 2 == end_ || is_blank(text_[i + 2]))) {
+    } else if (arrow_at(i, end_)) {
       if (depth <= 0) last = i;
       hidden = depth > 0;
     } else if (depth == 1 && text_[i] == ')') {

@@ -1,10 +1,11 @@
 // Reader: the text of a scenario, line by line, with the place of everything for messages.
 //
-// Comments and continued lines are blanked out once, in a copy of the same size, so that every offset is one of the
-// file.
+// Continued lines are joined in a copy of the same size, so that every offset is one of the file. A line end that is
+// part of a statement is `soft` there: it is a blank to the reader, and a line end again in the text it returns.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -26,12 +27,12 @@ class Reader {
   [[noreturn]] void fail(std::size_t at, const std::string& what) const;
 
   const std::string& text() const noexcept { return text_; }
-  std::size_t line() const noexcept { return lines_ + joined_; }  // the number of the current one, from 1
+  std::size_t line() const noexcept { return line_; }  // the number of the current one, from 1
   std::size_t at() const noexcept { return at_; }
   std::size_t end() const noexcept { return end_; }  // of the current line, or of what Limit says
   bool ended() const noexcept { return at_ >= end_; }
   char peek() const noexcept { return ended() ? '\0' : text_[at_]; }
-  std::string_view rest() const;  // without blanks at its end
+  std::string rest() const;  // without blanks at its end
   // Without blanks at both ends.
   std::string between(std::size_t begin, std::size_t end) const;
   // How many bytes remain of it without the blanks at its end.
@@ -41,9 +42,15 @@ class Reader {
   // beyond its first words, because that decides where it ends.
   bool next_line();
   // It is prose: quotes mean nothing, and a `#` after a blank begins a comment.
-  void prose_line() { cut_comment(false); }
-  // It has SQL or a lock step in it: quotes count, and a `#` inside of them is no comment. Fails if one is not closed.
-  void sql_line() { cut_comment(true); }
+  void prose_line();
+  // It is a statement, and perhaps an expectation. Quotes count, and may go on over several lines. Fails if one is not
+  // closed. A `#` after a blank and outside of quotes begins a comment: in SQL, which uses it as an operator, only
+  // behind the arrow; in other statements anywhere. Fails if an arrow stands in the comment.
+  enum class Statement : std::uint8_t { sql, other };
+  void statement_line(Statement statement);
+
+  // From here on line ends are mere blanks, outside of quotes.
+  void blank_line_ends(std::size_t begin);
 
   void move_to(std::size_t at) noexcept { at_ = at; }
   void to_end() noexcept { at_ = end_; }
@@ -54,6 +61,7 @@ class Reader {
   std::string_view peek_word(std::string_view ends) const;
   std::string_view name();  // a letter, then letters, digits, `_`
   std::string_view until(std::string_view stops);
+  std::uint64_t number(const std::string& what);
   std::string quoted(const std::string& what);  // '…' or "…"; inside, the quote doubled, and \n \r \\ \xHH
 
   // `mysql mariadb:`, commas allowed: taken if all of it is names of engines, or `else`. Otherwise empty, and nothing
@@ -90,16 +98,20 @@ class Reader {
   // Calls `see` for each byte outside of quotes, with the depth of parentheses; ends where it returns true.
   std::size_t scan(std::size_t begin, std::size_t end, const std::function<bool(std::size_t, int)>& see) const;
   bool names_follow(std::size_t at, IsEngine is_engine, std::vector<std::string>& names, std::size_t& after) const;
-  void cut_comment(bool quotes_count);
+  bool arrow_at(std::size_t at, std::size_t end) const noexcept;
+  bool comment_at(std::size_t at) const noexcept;
+  void join_lines();
+  void extend_line(std::size_t to);
+  void end_at_comment(std::size_t at);
   void check_comment(std::size_t at) const;
+  static std::string restored(std::string text);
 
   const std::string file_;
-  std::string text_;                       // the file's, with continued lines joined
-  std::vector<std::size_t> joined_lines_;  // where line feeds were that are blanks now
+  const std::string original_;  // the file's text
+  std::string text_;            // with continued lines joined
   std::size_t at_ = 0, end_ = 0, next_ = 0, begin_ = 0;
   std::size_t whole_end_ = 0;  // of the current line, with its comment
-  std::size_t lines_ = 0;      // that were begun, continued ones counted once
-  std::size_t joined_ = 0;     // how many were joined to those before the current one
+  std::size_t line_ = 1;       // the number of the line at begin_
   bool quotes_count_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <hierlock/spi/store.h>
 #include <hierlock/spi/url.h>
 
 #include "lab/play.h"
@@ -12,6 +13,7 @@ namespace hierlock::lab {
 bool knows(std::string_view url) {
   const std::string scheme = spi::Url::parse(url).scheme;
   if (scheme == "memory" || scheme == "shm") return true;
+  if (scheme == "valkey" || scheme == "redis") return spi::has_store(scheme);
 #ifdef HIERLOCK_LAB_MYSQL
   if (scheme == "mysql") return true;
 #endif
@@ -25,12 +27,26 @@ bool knows(std::string_view url) {
 }
 
 Result run(const Scenario& scenario, std::string_view url, const RunOptions& options) {
+  Venue venue(url, false);
+  return run(scenario, venue, options);
+}
+
+Runner::Runner(std::string_view url) : venue_(std::make_unique<Venue>(url, true)) {}
+Runner::~Runner() = default;
+Runner::Runner(Runner&&) noexcept = default;
+Runner& Runner::operator=(Runner&&) noexcept = default;
+Result Runner::run(const Scenario& scenario, const RunOptions& options) { return lab::run(scenario, *venue_, options); }
+Permuted Runner::permute(const Scenario& scenario, const PermuteOptions& options) {
+  return lab::permute(scenario, *venue_, options);
+}
+
+Result run(const Scenario& scenario, Venue& venue, const RunOptions& options) {
   const Script& script = scenario.script();
-  if (!knows(url)) {
+  if (!knows(venue.url())) {
     throw Error(ErrorKind::unsupported,
-                "this build of the lab cannot play anything at " + spi::Url::parse(url).scheme + ":");
+                "this build of the lab cannot play anything at " + spi::Url::parse(venue.url()).scheme + ":");
   }
-  Play play(script, url, options);
+  Play play(script, venue, options);
   if (options.schedule.empty()) return play.as_written();
   // Of each session the steps named must be its first ones, in their order; those of a session that is over are left
   // out.

@@ -7,6 +7,7 @@
 #include <hierlock/spi/url.h>
 
 #include "lab/reader.h"
+#include "lab/session_reuse.h"
 
 namespace hierlock::lab {
 
@@ -16,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Most steps answer within this; then the engine is asked, at first often.
-constexpr milliseconds first_look{3}, longest_pause{20};
+constexpr milliseconds first_look{2}, longest_pause{20};
 
 // A wait of which the engine does not say for whom may be one for anybody: that is not known.
 bool shown_to_wait(const View& view, const std::string& session) {
@@ -70,27 +71,33 @@ std::vector<std::string> find_cycle(const View& view) {
   return {};
 }
 
-Stage::Stage(const Script& script, std::string_view url, const RunOptions& options)
-    : script_(script), options_(options) {
-  engine_ = spi::Url::parse(url).scheme;
-  database_ = open_database(url);
+Stage::Stage(const Script& script, Venue& venue, const RunOptions& options)
+    : script_(script), options_(options), venue_(venue) {
+  engine_ = spi::Url::parse(venue.url()).scheme;
+  database_ = venue.database();
   if (database_ != nullptr) {
     engine_ = database_->engine();
     version_ = database_->version();
   }
   not_for_ = reason_not_to_play(script, engine_, database_ != nullptr);
   if (!not_for_.empty()) return;
+  reuses_connections_ = !needs_own_connections(script, engine_);
   if (database_ != nullptr) database_->make_room(options.patience);
-  if (script.has_locks(engine_)) locks_ = std::make_unique<Locks>(url);
+  if (script.has_locks(engine_)) locks_ = std::make_unique<Locks>(venue.url());
 }
 
 Stage::~Stage() {
-  end_all();
+  end_sessions();
   locks_.reset();
-  if (database_ != nullptr) database_->clear_room();
+  if (not_for_.empty()) venue_.leave();  // otherwise it has not entered
 }
 
-void Stage::end_all() noexcept {
+void Stage::remember(const std::vector<std::string>& teardown) {
+  if (database_ != nullptr) database_->remember(teardown);
+}
+
+void Stage::end_sessions() noexcept {
+  ending_ = true;
   for (auto& [name, party] : parties_) {
     const std::lock_guard guard(mutex_);
     party->leave = true;
@@ -108,7 +115,8 @@ void Stage::open_sessions(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     auto made = std::make_unique<Party>();
     made->name = name;
-    if (database_ != nullptr && script_.has_sql(engine_)) made->sql = database_->connect(name);
+    if (database_ != nullptr && script_.has_sql(engine_)) made->sql = database_->connect(name, reuses_connections_);
+    if (made->sql != nullptr) made->rows = std::make_unique<RowSession>(*made->sql, engine_);
     if (locks_ != nullptr) made->locks = locks_->session(name);
     made->thread = std::thread([this, &party = *made] { work(party); });
     parties_.emplace(name, std::move(made));
@@ -122,32 +130,41 @@ std::string Stage::sent(const Line& line) const {
     locks_->check(*line.lock);
     return line.text;
   }
+  if (line.rows || line.describes_rows) return line.text;
   std::string text;
   for (const std::string& sql : in_dialect(engine_, line.text)) text += (text.empty() ? "" : "; ") + sql;
   return text;
 }
 
-// --- a session's thread
-// -----------------------------------------------------------------------------------------------
+// --- a session's thread ---------------------------------------------------------------------------------
 
 void Stage::work(Party& party) {
   std::unique_lock guard(mutex_);
   for (;;) {
     party.given.wait(guard, [&] { return party.leave || (party.working && !party.answer); });
-    if (party.leave) return;
+    if (party.leave) {
+      // Here, so that all of them are reset at the same time.
+      guard.unlock();
+      party.rows.reset();
+      party.sql.reset();
+      return;
+    }
     const std::vector<std::string> statements = std::move(party.statements);
     const std::optional<LockStep> lock = std::move(party.lock);
+    const std::optional<RowStep> row_step = std::move(party.row_step);
     guard.unlock();
-    Answer answer = do_it(party, statements, lock);
+    Answer answer = do_it(party, statements, lock, row_step);
     guard.lock();
     party.answer = std::move(answer);
     answered_.notify_all();
   }
 }
 
-Answer Stage::do_it(Party& party, const std::vector<std::string>& statements, const std::optional<LockStep>& lock) {
+Answer Stage::do_it(Party& party, const std::vector<std::string>& statements, const std::optional<LockStep>& lock,
+                    const std::optional<RowStep>& row_step) {
   try {
     if (lock) return party.locks->execute(*lock);
+    if (row_step) return party.rows->execute(*row_step);
     Answer answer;
     for (const std::string& sql : statements) {
       answer = party.sql->execute(sql);
@@ -159,16 +176,16 @@ Answer Stage::do_it(Party& party, const std::vector<std::string>& statements, co
   }
 }
 
-// --- directing
-// ----------------------------------------------------------------------------------------------------------
+// --- directing ------------------------------------------------------------------------------------------
 
 void Stage::start(const std::string& session, const Line& line) {
   Party& to = party(session);
   std::vector<std::string> statements;
-  if (!line.lock) statements = in_dialect(engine_, line.text);
+  if (!line.lock && !line.rows && !line.describes_rows) statements = in_dialect(engine_, line.text);
   const std::lock_guard guard(mutex_);
   to.statements = std::move(statements);
   to.lock = line.lock;
+  to.row_step = line.rows;
   to.working = true;
   to.given.notify_all();
 }
@@ -212,6 +229,14 @@ View Stage::look() {
   return view;
 }
 
+bool Stage::await_look() {
+  if (database_ == nullptr || database_->next_look() <= Clock::now()) return false;
+  std::unique_lock guard(mutex_);
+  return answered_.wait_until(guard, ending_ ? std::stop_token() : options_.cancel, database_->next_look(), [&] {
+    return std::any_of(parties_.begin(), parties_.end(), [](const auto& p) { return p.second->answer.has_value(); });
+  });
+}
+
 Stage::Settled Stage::settle(const std::vector<std::string>& until, bool look_always) {
   Settled settled;
   const Clock::time_point end = Clock::now() + options_.patience;
@@ -223,15 +248,17 @@ Stage::Settled Stage::settle(const std::vector<std::string>& until, bool look_al
         return std::any_of(parties_.begin(), parties_.end(),
                            [](const auto& p) { return p.second->answer.has_value(); });
       };
-      answered_.wait_for(guard, options_.cancel, pause, anything);
+      answered_.wait_for(guard, ending_ ? std::stop_token() : options_.cancel, pause, anything);
     }
-    if (options_.cancel.stop_requested()) throw Error(ErrorKind::cancelled, "playing the scenario was cancelled");
+    if (!ending_ && options_.cancel.stop_requested())
+      throw Error(ErrorKind::cancelled, "playing the scenario was cancelled");
     if (collect(settled)) pause = first_look;  // something moved: others may, too
     std::vector<std::string> silent = working();
     if (silent.empty()) {
       if (look_always) settled.view = look();
       return settled;
     }
+    if (await_look()) continue;
     settled.view = look();
     if (collect(settled)) continue;  // what was seen may be over
     const std::vector<std::string> cycle = find_cycle(settled.view);

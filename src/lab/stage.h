@@ -18,14 +18,15 @@
 #include "lab/database.h"
 #include "lab/locks.h"
 #include "lab/scenario.h"
+#include "lab/venue.h"
 
 namespace hierlock::lab {
 
 class Stage {
  public:
   // Throws what stands in the way of playing it there.
-  Stage(const Script& script, std::string_view url, const RunOptions& options);
-  ~Stage();  // ends all sessions, waiting ones too, and clears up
+  Stage(const Script& script, Venue& venue, const RunOptions& options);
+  ~Stage();  // ends all sessions, waiting ones too, and leaves the venue
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
@@ -36,6 +37,10 @@ class Stage {
 
   // Opens the sessions, so that no step has to wait for that.
   void open_sessions(const std::vector<std::string>& names);
+  // Ends all of them, waiting ones too. What happens from then on cannot be cancelled.
+  void end_sessions() noexcept;
+  // Teardown statements, in case that this run is killed.
+  void remember(const std::vector<std::string>& teardown);
 
   // What the line becomes there. Throws unsupported for what the engine has not.
   std::string sent(const Line& line) const;
@@ -62,30 +67,36 @@ class Stage {
   struct Party {
     std::string name;
     std::unique_ptr<Connection> sql;
+    std::unique_ptr<RowSession> rows;  // on the connection `sql`
     std::unique_ptr<LockSession> locks;
     // Guarded by the stage's mutex:
     bool working = false;
     std::vector<std::string> statements;
     std::optional<LockStep> lock;
+    std::optional<RowStep> row_step;
     std::optional<Answer> answer;
     bool leave = false;
     std::condition_variable given;
     std::thread thread;
   };
   void work(Party& party);
-  static Answer do_it(Party& party, const std::vector<std::string>& statements, const std::optional<LockStep>& lock);
+  static Answer do_it(Party& party, const std::vector<std::string>& statements, const std::optional<LockStep>& lock,
+                      const std::optional<RowStep>& row_step);
   Party& party(const std::string& name);
   View look();
+  bool await_look();               // until the engine can be asked; true if somebody has answered meanwhile
   bool collect(Settled& settled);  // answers that have come; true if there are any
   std::vector<std::string> working() const;
-  void end_all() noexcept;
 
   const Script& script_;
   const RunOptions& options_;
   std::string engine_, version_, not_for_;
-  std::unique_ptr<Database> database_;
+  Venue& venue_;
+  Database* database_ = nullptr;  // the venue's; none if it has none
+  bool reuses_connections_ = false;
   std::unique_ptr<Locks> locks_;
   std::map<std::string, std::unique_ptr<Party>> parties_;
+  bool ending_ = false;
   mutable std::mutex mutex_;
   std::condition_variable_any answered_;
 };

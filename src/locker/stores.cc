@@ -7,13 +7,14 @@
 #include <hierlock/operate.h>
 
 #include "embedded/embedded.h"
+#include "threads/registry.h"
 
 namespace hierlock {
 
 namespace {
 
+// Guarded by threads::mutex(), which a forked child finds unlocked.
 struct Stores {
-  std::mutex mutex;
   std::map<std::string, spi::Store> by_scheme{
       {"memory",
        {.open = [](const spi::Url& url, const OpenOptions& o) { return embedded::open_memory(url, o.owners); }}},
@@ -34,25 +35,28 @@ Stores& stores() {
 }  // namespace
 
 spi::Store find_store(const std::string& scheme) {
-  const std::lock_guard guard(stores().mutex);
+  threads::notice_forks([]() noexcept {});  // from the first open() on
+  const std::lock_guard guard(threads::mutex());
   const auto& known = stores().by_scheme;
   if (const auto found = known.find(scheme); found != known.end()) return found->second;
   std::string have;
   for (const auto& [name, store] : known) have += (have.empty() ? "" : ", ") + name + ":";
   const std::string missing =
       scheme == "mysql" ? "mysql: is a component of its own: link hierlock::mysql and call hierlock::mysql::enable()"
+      : scheme == "valkey" || scheme == "redis"
+          ? scheme + ": is a component of its own: link hierlock::valkey and call hierlock::valkey::enable()"
       : scheme == "mariadb" ? "no store called \"mariadb:\": write mysql://, which is for MariaDB as well"
                             : "no store called \"" + scheme + ":\"";
   throw Error(ErrorKind::unsupported, missing + "; this program has " + have);
 }
 
 void spi::add_store(const std::string& scheme, const Store& store) {
-  const std::lock_guard guard(stores().mutex);
+  const std::lock_guard guard(threads::mutex());
   stores().by_scheme.emplace(scheme, store);
 }
 
 bool spi::has_store(const std::string& scheme) {
-  const std::lock_guard guard(stores().mutex);
+  const std::lock_guard guard(threads::mutex());
   return stores().by_scheme.contains(scheme);
 }
 

@@ -15,10 +15,7 @@ std::vector<Row> rows_of(const spi::Plan& plan, std::uint32_t buckets) {
   std::vector<Row> rows;
   rows.reserve(plan.steps().size());
   for (const spi::Step& step : plan.steps()) {
-    if (step.space != Space::path) {
-      throw Error(ErrorKind::unsupported,
-                  "only paths have bucket rows, not " + spi::describe_key(step.space, step.key));
-    }
+    if (step.space != Space::path) continue;
     rows.push_back({step.level, bucket_of(step.key, buckets), row_mode(step.mode)});
   }
   std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
@@ -40,6 +37,7 @@ std::vector<Row> rows_of(const spi::Plan& plan, std::uint32_t buckets) {
 std::vector<SharedRow> shared_rows(const spi::Plan& plan, std::uint32_t buckets) {
   std::map<std::pair<unsigned, std::uint32_t>, std::vector<std::string>> nodes;
   for (const spi::Step& step : plan.steps()) {
+    if (step.space != Space::path) continue;
     nodes[{step.level, bucket_of(step.key, buckets)}].push_back(spi::describe_key(step.space, step.key));
   }
   std::vector<SharedRow> shared;
@@ -53,14 +51,7 @@ void check_rows(const spi::Plan& plan, unsigned levels, std::string_view store) 
   const std::string of(store);
   for (const spi::Step& step : plan.steps()) {
     const auto node = [&] { return spi::describe_key(step.space, step.key); };
-    if (step.space == Space::name) {
-      throw Error(ErrorKind::unsupported, node() + ": " + of +
-                                              ": has no names yet, only paths; lock a path in its place, such as "
-                                              "names/token-refresh");
-    }
-    if (step.space != Space::path) {
-      throw Error(ErrorKind::unsupported, node() + ": " + of + ": has no slots yet, only paths");
-    }
+    if (step.space != Space::path) continue;
     if (step.level >= levels) {
       throw Error(ErrorKind::invalid_argument,
                   node() + " has more levels than the " + std::to_string(levels) +

@@ -33,8 +33,8 @@ struct Row {
 };
 
 // The rows of a plan of paths in the one order that cannot deadlock: by (level, bucket), never by id, because the rows
-// are what is locked (H5). Rows that several nodes share appear once, in the strongest mode. Throws invalid_argument
-// for 0 buckets and unsupported if the plan holds a name or slots.
+// are what is locked (H5). Rows that several nodes share appear once, in the strongest mode. Names and slots
+// have no rows and are left out. Throws invalid_argument for 0 buckets.
 std::vector<Row> rows_of(const spi::Plan& plan, std::uint32_t buckets);
 
 // Nodes of one plan that share a row, and so wait for each other's holders without need (H15). By (level, bucket).
@@ -46,8 +46,8 @@ struct SharedRow {
 std::vector<SharedRow> shared_rows(const spi::Plan& plan, std::uint32_t buckets);
 
 // Refuses what rows of so many levels cannot express, before anything is sent or shown (H7, B10). Throws unsupported
-// for names, slots and what is shared above the deepest level, and invalid_argument for deeper paths. `store` is the
-// scheme, for the message.
+// for what is shared above the deepest level, and invalid_argument for deeper paths. Names and slots are not looked at.
+// `store` is the scheme, for the message.
 void check_rows(const spi::Plan& plan, unsigned levels, std::string_view store);
 
 }  // namespace hierlock::plan

@@ -17,7 +17,7 @@ namespace {
 
 // The cells of every table row in the section `title`, without their backquotes; the head of the table is left out.
 std::vector<std::vector<std::string>> table_in_section(const std::string& title) {
-  const auto page = std::filesystem::path(__FILE__).parent_path() / "../../docs/format.md";
+  const std::filesystem::path page = HIERLOCK_DOCS "/format.md";
   std::ifstream file(page);
   EXPECT_TRUE(file) << "cannot read " << page;
   std::vector<std::vector<std::string>> rows;

@@ -23,6 +23,15 @@ std::uint64_t read_number(const std::string& name, const std::string& value, std
   return result;
 }
 
+std::chrono::milliseconds read_milliseconds(const std::string& name, const std::string& value, std::uint64_t least,
+                                            std::uint64_t most) {
+  try {
+    return std::chrono::milliseconds(read_number(name, value, least, most));
+  } catch (const Error& error) {
+    refuse(error.what() + std::string(". It is a time in milliseconds, written without a unit"));
+  }
+}
+
 std::uint64_t read_count(const std::string& name, const std::string& value, std::uint64_t least, std::uint64_t most) {
   std::string digits = value;
   for (const auto& [unit, zeros] : {std::pair{'k', "000"}, std::pair{'M', "000000"}, std::pair{'G', "000000000"}}) {

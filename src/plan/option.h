@@ -1,6 +1,7 @@
 // Option: values of a URL's options. Each throws Error(invalid_argument) that says what to write.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -8,7 +9,10 @@ namespace hierlock::plan {
 
 // A whole number within these bounds.
 std::uint64_t read_number(const std::string& name, const std::string& value, std::uint64_t least, std::uint64_t most);
-// The same, or `100k`, `10M`, `1G`.
+// The same, as a time.
+std::chrono::milliseconds read_milliseconds(const std::string& name, const std::string& value, std::uint64_t least,
+                                            std::uint64_t most);
+// A number, or `100k`, `10M`, `1G`.
 std::uint64_t read_count(const std::string& name, const std::string& value, std::uint64_t least, std::uint64_t most);
 // True for `yes`, false for `no`.
 bool read_choice(const std::string& name, const std::string& value, const std::string& yes, const std::string& no);

@@ -17,6 +17,13 @@ std::string refusal(const std::function<void()>& read) {
   return "";
 }
 
+TEST(Option, a_time_is_a_number_of_milliseconds_and_so_the_refusal_says) {
+  EXPECT_EQ(read_milliseconds("lease", "1500", 1000, 600'000), std::chrono::milliseconds(1500));
+  EXPECT_EQ(
+      refusal([&] { read_milliseconds("lease", "10s", 1000, 600'000); }),
+      "lease=10s is not a whole number from 1000 to 600000. It is a time in milliseconds, written without a unit");
+}
+
 TEST(Option, numbers_are_whole_and_within_bounds) {
   EXPECT_EQ(read_number("n", "1", 1, 8), 1u);
   EXPECT_EQ(read_number("n", "8", 1, 8), 8u);

@@ -266,8 +266,8 @@ TEST(Buckets, what_rows_cannot_express_is_refused) {  // H7, B10
   EXPECT_EQ(kind(shared("u1/a1/r1")), std::nullopt);
   EXPECT_EQ(kind(shared("u1/a1")), ErrorKind::unsupported) << "rows have no intention modes";
   EXPECT_EQ(kind(Target("u1/a1/r1/x")), ErrorKind::invalid_argument);
-  EXPECT_EQ(kind(named("n")), ErrorKind::unsupported);
-  EXPECT_EQ(kind(slots("s", 2)), ErrorKind::unsupported);
+  EXPECT_EQ(kind(named("n")), std::nullopt) << "names are not rows";
+  EXPECT_EQ(kind(slots("s", 2)), std::nullopt);
 }
 
 TEST(Buckets, rows_of_one_target_go_down_the_levels) {  // H1, H3
@@ -316,14 +316,13 @@ TEST(Buckets, rows_are_the_same_for_any_permutation_and_strictly_ascending) {  /
   }
 }
 
-TEST(Buckets, what_has_no_rows_is_refused) {  // B2
-  const Target name = named("x");
-  try {
-    rows_of(Plan(name), 10);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
-  }
+TEST(Buckets, names_and_slots_have_no_rows) {  // N6
+  const std::vector<Target> targets{named("x"), "u1", slots("x", 2)};
+  EXPECT_EQ(rows_of(Plan(targets), 1).size(), 1u);
+  EXPECT_TRUE(shared_rows(Plan(targets), 1).empty());
+}
+
+TEST(Buckets, no_buckets_are_refused) {  // H7
   const Target path = "u1";
   try {
     rows_of(Plan(path), 0);

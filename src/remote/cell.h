@@ -19,6 +19,11 @@ struct Cell {
   friend bool operator==(const Cell&, const Cell&) = default;
 };
 
+// Cells of names and of slots have levels of their own. They come after all rows in the one order, and the views of a
+// store that locks rows do not show them.
+inline constexpr std::uint8_t name_level = 64, slots_level = 65;
+constexpr bool by_name(const Cell& cell) noexcept { return cell.level >= name_level; }
+
 // Where a cell lies in the one order in which cells are locked.
 using Place = std::pair<std::uint8_t, std::uint64_t>;
 constexpr Place place(const Cell& cell) noexcept { return {cell.level, cell.key}; }
@@ -28,6 +33,11 @@ constexpr bool same_place(const Cell& a, const Cell& b) noexcept { return a.leve
 // True when two different locks cannot hold both.
 constexpr bool conflict(const Cell& a, const Cell& b) noexcept {
   return same_place(a, b) && !compatible(a.mode, b.mode);
+}
+
+// The same as a guess for people: who holds one of several slots is in the way of who waits for one.
+constexpr bool in_the_way(const Cell& wanted, const Cell& other) noexcept {
+  return conflict(wanted, other) || (wanted.level == slots_level && same_place(wanted, other));
 }
 
 }  // namespace hierlock::remote

@@ -94,8 +94,9 @@ Judgement judge_connections(const Room& room, const std::string& fix) {
   if (room.most == 0) return not_said();
   const std::uint64_t limit = room.of_account > 0 ? std::min(room.of_account, room.most) : room.most;
   const std::uint64_t left = room.most > room.used ? room.most - room.used : 0;
-  std::string text = "a process with this URL opens up to " + std::to_string(room.need) + "; the server takes " +
-                     std::to_string(room.most) + ", " + std::to_string(room.used) + " are in use";
+  std::string text = "a process with this URL opens up to " + std::to_string(room.need) + room.of_which +
+                     "; the server takes " + std::to_string(room.most) + ", " + std::to_string(room.used) +
+                     " are in use";
   if (room.of_account > 0) text += "; this account may have " + std::to_string(room.of_account);
   if (room.need > limit || room.need > left) return slow(text + ": some locks would fail with `exhausted`", fix);
   return good(text + ": room for " + std::to_string(std::min(left, limit) / room.need) + " such processes");

@@ -103,6 +103,7 @@ Judgement judge_switch(const Settings& settings, const std::string& name, bool w
 // Whether a server has room for the connections of a process.
 struct Room {
   std::uint64_t need = 0, most = 0, used = 0;
+  std::string of_which{};        // of `need`, in words that follow the number
   std::uint64_t of_account = 0;  // what this account may have; 0: there is no such limit
 };
 Judgement judge_connections(const Room& room, const std::string& fix);

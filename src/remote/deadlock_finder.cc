@@ -17,7 +17,14 @@ namespace {
 
 using Index = Vertex;
 
-bool younger(const Notice& a, const Notice& b) { return a.age != b.age ? a.age < b.age : a.session > b.session; }
+// Which of two is the victim. All processes must choose the same. So only what is the same for all of them counts: ages
+// differ a little from reader to reader.
+bool rather(const Notice& a, const Notice& b) {
+  if (a.queued() != b.queued()) return a.queued();
+  if (a.since != 0 && b.since != 0 && a.since != b.since) return a.since > b.since;
+  if ((a.since == 0 || b.since == 0) && a.age != b.age) return a.age < b.age;
+  return a.session > b.session;
+}
 
 // Bounds the recursion that finds a cycle.
 constexpr std::size_t longest_cycle = 10'000;
@@ -88,7 +95,7 @@ class DeadlockFinder::Graph {
       if (!found) cycle_ = std::move(walk);  // too many ways to try all: nothing may be missed
     }
     for (const Notice* member : cycle_.members) {
-      if (holds(*member) && (cycle_.victim == nullptr || younger(*member, *cycle_.victim))) cycle_.victim = member;
+      if (holds(*member) && (cycle_.victim == nullptr || rather(*member, *cycle_.victim))) cycle_.victim = member;
     }
     return cycle_;
   }
@@ -149,6 +156,8 @@ class DeadlockFinder::Graph {
   Shown shown(const Notice& waiter, const Notice& other) const {
     if (!view_tells_ || waiter.queued()) return Shown::unknown;
     if (shown_.contains({waiter.session, other.session})) return Shown::yes;
+    // No view shows waits for names.
+    if (meet_at_name(waiter, other)) return Shown::unknown;
     return shown_.contains({waiter.session, 0}) ? Shown::unknown : Shown::no;
   }
 
@@ -413,22 +422,6 @@ std::optional<Cycle> DeadlockFinder::find(const Notice& waiter) {
 bool DeadlockFinder::suspicious(const Notice& waiter) const { return graph_->suspicious(waiter); }
 std::vector<InTheWay> DeadlockFinder::in_the_way(const Notice& waiter) { return graph_->around(waiter); }
 bool DeadlockFinder::holds(const Notice& wait) const { return graph_->holds(wait); }
-
-std::string Cycle::key() const {
-  std::string key;
-  for (const auto* const notices : {&members, &between}) {
-    for (const Notice* notice : *notices) key += std::to_string(notice->id()) + " " + notice->owner + "\n";
-  }
-  return key;
-}
-
-std::chrono::microseconds Cycle::age() const {
-  std::chrono::microseconds age = members.front()->age;
-  for (const auto* const notices : {&members, &between}) {
-    for (const Notice* notice : *notices) age = std::min(age, notice->age);
-  }
-  return age;
-}
 
 std::string Cycle::text() const {
   const auto name = [](const Notice& n) {

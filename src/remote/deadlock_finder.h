@@ -40,15 +40,14 @@ struct InTheWay {
 };
 
 struct Cycle {
-  bool surely = false;                 // otherwise it may be one
-  const Notice* victim = nullptr;      // the youngest wait of an owner that holds a lock
+  bool surely = false;  // otherwise it may be one
+  // The youngest wait of an owner that holds a lock. If any of these wait in the queue of their process, it is the
+  // youngest there: no store shows those waits, and only their own process knows them for certain.
+  const Notice* victim = nullptr;
   std::vector<const Notice*> members;  // waits, each for the next one's owner
   std::vector<const Notice*> between;  // what is in the way of each
   std::string text() const;
   std::vector<Error::Wait> waits() const;  // for Error::cycle()
-  // The same cycle has the same key, and no member of it is younger than it was when the cycle was first seen.
-  std::string key() const;
-  std::chrono::microseconds age() const;
 };
 
 class DeadlockFinder {

@@ -101,8 +101,8 @@ class Driver {
   // Adds the plan to a lock. `result` is valid also when it throws. `deadlock` means that the whole lock is gone.
   virtual void extend(Hold& hold, const Ask& ask, Extended& result) = 0;
 
-  // Gives everything back, by then at the latest: what cannot be done in time is left to the background. Returns
-  // whether the store has confirmed it.
+  // Gives everything back. It need not wait for the store's answer: it is enough that the store was told. What cannot
+  // be done by then is left to the background. Returns whether the store was told.
   virtual bool give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept = 0;
   // Hand-over inside the process: a parked lock has no owner, and its loss is told to nobody. It is resumed for another
   // owner, as a new Hold, or given back. park() is false if the driver cannot, or if the lock is lost. resume() is null
@@ -111,6 +111,8 @@ class Driver {
   virtual std::shared_ptr<Hold> resume(Hold&, std::uint64_t) { return nullptr; }
   // The store has taken it away: its holder is told.
   virtual void lose(Hold& hold) { hold.declare_lost(); }
+  // As Locker::break_locks says.
+  virtual std::size_t break_locks(const spi::Plan&) { throw Error(ErrorKind::unsupported, spi::cannot_break); }
   // Another owner of this Locker has it now.
   virtual void give(Hold& hold, std::uint64_t to) = 0;
 

@@ -66,18 +66,20 @@ class ForSession final : public spi::Waiting {
 };
 
 // A wait in the local queue. That queue knows who waits for whom in it, the store who waits there; a cycle may run
-// through both. So a wait here of an owner that holds something is published as one at the store is (B11).
+// through both. So a wait here of an owner that holds something is published as one at the store is (B11). Any other
+// wait that lasts is published for `status`.
 class QueueWait final : public spi::WaitObserver {
  public:
-  // `begins` is called when it first waits. `make` gives what is published, or nothing as long as the owner holds
-  // nothing.
-  using Make = std::function<std::shared_ptr<Pending>(std::stop_source)>;
+  // `begins` is called when it first waits. `make` gives what is published, and `holds` whether its owner holds
+  // something.
+  using Make = std::function<std::shared_ptr<Pending>(std::stop_source, bool holds)>;
   QueueWait(Locks& locks, NoticeBoard& board, Teller& teller, const spi::Request& request, std::function<void()> begins,
-            Make make)
+            std::function<bool()> holds, Make make)
       : locks_(locks),
         board_(board),
         teller_(teller),
         begins_(std::move(begins)),
+        holds_(std::move(holds)),
         make_(std::move(make)),
         request_(request) {
     if (request.cancel != nullptr) on_cancel_.emplace(*request.cancel, Stop{&stop_});
@@ -96,23 +98,23 @@ class QueueWait final : public spi::WaitObserver {
     over_ = true;
     victim_ = pending_->victim();
     locks_.remove(pending_.get());
-    board_.wake();
+    if (pending_->may_block) board_.wake();  // otherwise its notice goes with the next look of the board
+    if (victim_ || replaced_ == nullptr || !replaced_->victim()) return;
+    pending_ = replaced_;
+    victim_ = true;
   }
 
   std::chrono::nanoseconds waits(const spi::Waiting& waiting) noexcept override {
     try {
       if (begins_) std::exchange(begins_, nullptr)();
-      if (pending_ == nullptr && (pending_ = make_(stop_)) != nullptr) {
-        pending_->owner_name = waiting.owner();
-        pending_->queue_owner = waiting.owner_number();
-        pending_->may_block = true;
-        locks_.add(pending_);
-        board_.expect();
-        board_.changed(request_.deadline);
+      const bool published = pending_ != nullptr;
+      if (!published || !pending_->may_block) {
+        // Another of its owner's threads may have come to hold something.
+        const bool holds = holds_(), lasts = Clock::now() - since_ >= board_.publish_after();
+        if (holds || (lasts && !published)) publish(waiting, holds);
       }
     } catch (...) {  // no memory: the next time
     }
-    // Another of its owner's threads may come to hold something.
     return std::min<std::chrono::nanoseconds>(teller_.waits(waiting), seconds(1));
   }
 
@@ -122,15 +124,32 @@ class QueueWait final : public spi::WaitObserver {
     void operator()() const noexcept { source->request_stop(); }
   };
 
+  void publish(const spi::Waiting& waiting, bool holds) {
+    std::shared_ptr<Pending> made = make_(stop_, holds);
+    made->since = since_;
+    made->owner_name = waiting.owner();
+    made->queue_owner = waiting.owner_number();
+    made->may_block = holds;
+    locks_.add(made);
+    if (pending_ != nullptr) locks_.remove(pending_.get());
+    replaced_ = std::exchange(pending_, std::move(made));
+    if (!holds) return;  // it can wait for the next look of the board
+    board_.expect();
+    board_.changed(request_.deadline);
+  }
+
   Locks& locks_;
   NoticeBoard& board_;
   Teller& teller_;
   std::function<void()> begins_;
+  const std::function<bool()> holds_;
   const Make make_;
+  const Clock::time_point since_ = Clock::now();
   spi::Request request_;
   std::stop_source stop_;
   const std::stop_token token_ = stop_.get_token();
   std::shared_ptr<Pending> pending_;
+  std::shared_ptr<Pending> replaced_;  // the board may still have it in hand, and choose it as a victim
   bool over_ = false, victim_ = false;
   std::optional<std::stop_callback<Stop>> on_cancel_;
 };
@@ -139,6 +158,7 @@ class Gate final : public spi::Backend {
  public:
   Gate(std::unique_ptr<Driver> driver, const GateOptions& options)
       : owners_(options.owners),
+        hands_over_(options.hand_over),
         driver_(std::move(driver)),
         queue_(embedded::open_queue(options.owners)),
         hand_over_(
@@ -172,6 +192,10 @@ class Gate final : public spi::Backend {
   bool idle() const noexcept override { return locks_.empty(); }
   void log_deadlock(const Error& error) noexcept override { queue_->log_deadlock(error); }
   Snapshot snapshot() const override;
+  std::size_t break_locks(const spi::Plan& plan, std::string_view) override {
+    const Use use(*this);
+    return driver_->break_locks(plan);
+  }
   void close() noexcept override { leave(Clock::now() + longest_close); }
 
  private:
@@ -222,6 +246,7 @@ class Gate final : public spi::Backend {
   void keep_leftover(Held& held, const spi::Plan& plan, Driver::Extended::Leftover leftover) noexcept;
 
   const Owners owners_;
+  const bool hands_over_;
   const std::unique_ptr<Driver> driver_;
   const std::unique_ptr<embedded::Queue> queue_;
   std::array<std::atomic<std::uint64_t>, 3> grants_{};  // by Space of the first step
@@ -235,14 +260,17 @@ class Gate final : public spi::Backend {
 // What a request does while it waits at the store.
 class Gate::AtStore final : public WaitHost {
  public:
-  AtStore(Gate& gate, const spi::Request& request, std::uint64_t owner, const spi::Grant& local, Teller& teller)
-      : gate_(gate), request_(request), owner_(owner), local_(local), teller_(teller) {}
+  // `passed`: how often the request has let others pass. Null: it cannot.
+  AtStore(Gate& gate, const spi::Request& request, std::uint64_t owner, const spi::Grant& local, Teller& teller,
+          int* passed = nullptr)
+      : gate_(gate), request_(request), owner_(owner), local_(local), teller_(teller), passed_(passed) {}
 
   Pending* begins_to_wait(std::uint64_t session, int wake) override {
     auto pending = std::make_shared<Pending>(wake);
     pending->local = local_;
     pending->owner = owner_;
     pending->session = session;
+    if (passed_ != nullptr) pending->passed = *passed_;
     pending->owner_name = owner_name();
     pending->nodes = nodes_of(request_.plan, gate_.cell_of());
     const auto targets = std::count_if(pending->nodes.begin(), pending->nodes.end(), [](auto& n) { return n.asked; });
@@ -253,6 +281,7 @@ class Gate::AtStore final : public WaitHost {
     return pending.get();
   }
   void wait_is_over(Pending* pending) noexcept override {
+    if (passed_ != nullptr && pending->lets_pass()) ++*passed_;
     gate_.locks_.remove(pending);
     gate_.board_.wake();  // its notice goes
   }
@@ -269,6 +298,7 @@ class Gate::AtStore final : public WaitHost {
   const std::uint64_t owner_;
   const spi::Grant local_;
   Teller& teller_;
+  int* const passed_;
 };
 
 // --- acquire ---------------------------------------------------------------------------------------------
@@ -282,6 +312,7 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
   Use use(*this);
   driver_->start();  // before there is anything to give back
   board_.start();
+  int passed = 0;
   for (std::uint64_t ticket = 0;;) {
     std::optional<HandOver::Waiting> waiting;
     const std::optional<spi::Grant> local = queue_for(
@@ -295,8 +326,11 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
         use.goes_on();
         return taken;
       }
-      AtStore host(*this, asked, owner, *local, teller);
-      granted = driver_->grant({request.plan, asked, owner, teller, host, local->id, &ticket});
+      AtStore host(*this, asked, owner, *local, teller, &passed);
+      // An owner that holds a lock, on whatever session, does not stand in line for one: those who have them may wait
+      // for it.
+      std::uint64_t* const in_line = locks_.any_of(owner) ? nullptr : &ticket;
+      granted = driver_->grant({request.plan, asked, owner, teller, host, local->id, in_line});
       if (granted.answer == Driver::Answer::granted) {
         const spi::Grant grant = keep(std::move(granted), owner, *local, request.plan);
         count(request.plan);
@@ -317,24 +351,27 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
 template <class Ask>
 auto Gate::queue_for(std::uint64_t owner, const Held* extended, const spi::Request& request, Teller& teller, Ask ask,
                      std::optional<HandOver::Waiting>* waiting) -> decltype(ask(request)) {
+  std::uint64_t ticket = 0;  // rises in the order of the queue
   const auto begins = [&] {
-    if (waiting != nullptr) waiting->emplace(hand_over_, request.plan);
+    ticket = queued_.fetch_add(1);
+    if (waiting != nullptr && hands_over_) waiting->emplace(hand_over_, request.plan);
   };
-  const auto make = [&](std::stop_source stop) -> std::shared_ptr<Pending> {
-    if (extended == nullptr && !locks_.any_of(owner)) return nullptr;  // nobody waits for it
+  const auto holds = [&] { return extended != nullptr || locks_.any_of(owner); };
+  const auto make = [&](std::stop_source stop, bool owner_holds) {
     auto pending = std::make_shared<Pending>(std::move(stop));
     pending->owner = owner;
+    pending->note = request.note;
     pending->nodes = nodes_of(request.plan, cell_of());
     if (extended != nullptr) {
       pending->local = extended->local;
       pending->session = extended->hold->session() | in_queue;
     } else {
-      const std::uint64_t any = std::hash<std::string>()(board_.process()) + queued_.fetch_add(1);
-      pending->session = in_queue | without_session | (any & (without_session - 1));
+      const std::uint64_t any = std::hash<std::string>()(board_.process()) + ticket;
+      pending->session = in_queue | without_session | (owner_holds ? 0 : for_status) | (any & (for_status - 1));
     }
     return pending;
   };
-  QueueWait wait(locks_, board_, teller, request, std::cref(begins), std::cref(make));
+  QueueWait wait(locks_, board_, teller, request, std::cref(begins), std::cref(holds), std::cref(make));
   try {
     return ask(wait.request());
   } catch (const Error& error) {
@@ -369,7 +406,7 @@ void Gate::refuse_own_cell(std::uint64_t owner, const Held* extended, const spi:
 std::vector<Cell> Gate::cells_of(const spi::Plan& plan) const {
   std::vector<Cell> cells;
   for (const spi::Step& step : plan.steps()) {
-    cells.push_back(driver_->cell_of(step.space, step.level, step.key, step.mode));
+    cells.push_back(driver_->cell_of(step.space, step.level, step.key, cell_mode(step.mode, step.slots)));
   }
   return cells;
 }
@@ -493,6 +530,7 @@ void Gate::keep_leftover(Held& held, const spi::Plan& plan, Driver::Extended::Le
   if (leftover == Driver::Extended::Leftover::none) return;
   try {
     std::vector<Node> nodes = nodes_of(plan, cell_of());
+    std::erase_if(nodes, [](const Node& node) { return by_name(node.cell); });  // names are given back one by one
     if (leftover == Driver::Extended::Leftover::all_but_the_last) {
       Place last{};
       for (const Node& node : nodes) last = std::max(last, place(node.cell));
@@ -537,15 +575,15 @@ void Gate::release(const spi::Grant& grant) noexcept {
   if (held == nullptr) return;
   const Clock::time_point end = Clock::now() + longest_release;
   const auto park = [&] { return !board_.stands(held->hold->session()) && driver_->park(*held->hold); };
-  if (hand_over_.park(held, park)) {
+  if (hands_over_ && hand_over_.park(held, park)) {
     queue_->release(held->local);
     return leave(end);
   }
-  const bool confirmed = driver_->give_back(held->hold, end);
+  const bool told = driver_->give_back(held->hold, end);
   if (held->local.id != 0) queue_->release(held->local);
-  // If the store does not answer, the notice is left to the thread: there is no time for it here (B6).
-  if (confirmed) board_.changed(end);
-  if (!confirmed || held->published) board_.wake();
+  // If the store could not be told, the notice is left to the thread: there is no time for it here (B6).
+  if (told) board_.changed(end);
+  if (!told || held->published) board_.wake();
   leave(end);
 }
 
@@ -610,7 +648,7 @@ Snapshot Gate::snapshot() const {
     }
     holder.fence = found->second.fence;
     holder.who.host = board_.host();
-    holder.who.session = found->second.session;
+    holder.who.session = shown_session(found->second.session);
     parties.emplace(holder.lock, holder.who);
     if (!intentions && (holder.mode == Mode::IS || holder.mode == Mode::IX)) holder.mode = Mode::S;
     return false;

@@ -3,7 +3,8 @@
 //   acquire ──> local queue (a memory: table) ──> driver ──> grant
 //
 // The threads of this process queue here first, on exact keys, first come first served. So of those that want the same
-// thing one asks the store, on one session, and the others wait here.
+// thing one asks the store, on one session, and the others wait here. A released lock is handed over to the next of
+// them, unless GateOptions says that every lock comes from the store (hand_over.h).
 #pragma once
 
 #include <chrono>
@@ -19,6 +20,7 @@ namespace hierlock::remote {
 struct GateOptions {
   Owners owners = Owners::per_thread;
   std::chrono::milliseconds publish_after{1000};  // what lasts longer is told to other processes (notice_board.h)
+  bool hand_over = true;  // false: a released lock always goes back to the store; the local queue is the same
 };
 
 std::unique_ptr<spi::Backend> make_gate(std::unique_ptr<Driver> driver, const GateOptions& options);

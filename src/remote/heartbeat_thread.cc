@@ -17,7 +17,8 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds busy_interval{100}, idle_interval{500}, shortest_end{100};
-constexpr seconds idle_kept{60}, idle_answer{5};  // less than the store takes a session for dead
+constexpr seconds idle_kept{60};
+constexpr milliseconds beat_answer{5'000}, unlock_answer{900};  // less than the store takes a session for dead
 
 }  // namespace
 
@@ -147,7 +148,7 @@ void HeartbeatThread::run(const std::stop_token& end) {
   }
   for (Tended& tended : tended_) {
     tended.idle.session.reset();
-    pool_.drop_idle();
+    pool_.drop_idle(tended.idle.unlock);
   }
   tended_.clear();
   const std::lock_guard guard(starting_);
@@ -181,7 +182,7 @@ void HeartbeatThread::look_at(SessionHold& hold, bool readable, bool hung_up) {
   std::unique_lock talking(hold.talking, std::try_to_lock);
   Session* const session = talking ? hold.held.get() : nullptr;
   if (session != nullptr && hold.beating && (readable || hung_up || !hold.surely())) {
-    if (read_answer(hold) == Session::Beat::dead) hung_up = true;
+    if (read_answer(hold) == Session::Answer::bad) hung_up = true;
   }
   if (session != nullptr && !hung_up && hold.surely() && !hold.beating &&
       now_with_suspend() - hold.confirmed.load() >= ask_after_.count()) {
@@ -189,7 +190,7 @@ void HeartbeatThread::look_at(SessionHold& hold, bool readable, bool hung_up) {
     session->begin_heartbeat();
     hold.beating = true;
     // The client library may have read a quick answer while it sent. Then the socket does not become readable.
-    if (read_answer(hold) == Session::Beat::dead) hung_up = true;
+    if (read_answer(hold) == Session::Answer::bad) hung_up = true;
   }
   if (hung_up || !hold.surely()) {
     if (session != nullptr) session->give_up();
@@ -197,35 +198,41 @@ void HeartbeatThread::look_at(SessionHold& hold, bool readable, bool hung_up) {
   }
 }
 
-Session::Beat HeartbeatThread::read_answer(SessionHold& hold) {
-  const Session::Beat beat = hold.held->heartbeat();
-  if (beat != Session::Beat::none_yet) hold.beating = false;
-  if (beat == Session::Beat::alive) hold.confirmed = hold.beat_sent;
-  return beat;
+Session::Answer HeartbeatThread::read_answer(SessionHold& hold) {
+  const Session::Answer said = hold.held->answer();
+  if (said != Session::Answer::none_yet) hold.beating = false;
+  if (said == Session::Answer::good) hold.confirmed = hold.beat_sent;
+  return said;
 }
 
 // Sessions of nobody are kept for a while, and the store must not find them silent meanwhile.
 void HeartbeatThread::tend_idle() {
   const Clock::time_point now = Clock::now();
   std::erase_if(tended_, [&](Tended& tended) {
-    Session::Beat beat = Session::Beat::dead;
+    Session::Answer said = Session::Answer::bad;
     try {
-      beat = tended.idle.session->heartbeat();
+      said = tended.idle.session->answer();
     } catch (...) {  // no memory
     }
-    if (beat == Session::Beat::none_yet && now - tended.asked < idle_answer) return false;
-    if (beat == Session::Beat::alive) {
+    const milliseconds patience = tended.idle.unlock != 0 ? unlock_answer : beat_answer;
+    if (said == Session::Answer::none_yet && now - tended.asked < patience) return false;
+    if (said == Session::Answer::good) {
       tended.idle.spoken = tended.asked;
       pool_.put_idle(std::move(tended.idle));
     } else {
       tended.idle.session->give_up();
       tended.idle.session.reset();
-      pool_.drop_idle();
+      pool_.drop_idle(tended.idle.unlock);
     }
     return true;
   });
   tended_.reserve(tended_.size() + pool_.most());  // nothing fails once they are taken
   for (SessionPool::Idle& idle : pool_.take_quiet(std::chrono::duration_cast<Clock::duration>(ask_after_))) {
+    if (idle.unlock != 0) {
+      const Clock::time_point asked = idle.used;
+      tended_.push_back({std::move(idle), asked});
+      continue;
+    }
     bool asked = false;
     try {
       if (now - idle.used < idle_kept) {
@@ -238,7 +245,7 @@ void HeartbeatThread::tend_idle() {
       tended_.push_back({std::move(idle), now});
     } else {
       idle.session.reset();
-      pool_.drop_idle();
+      pool_.drop_idle(0);
     }
   }
 }

@@ -38,7 +38,7 @@ class SessionHold final : public Hold {
 
   std::uint64_t session() const noexcept override { return id; }
   bool surely() const noexcept override {
-    return !gone() && !released.load() && now_with_suspend() < confirmed.load() + lease.count();
+    return !gone() && !released.load() && now_with_suspend() < confirmed.load() + lease.count() && part_surely();
   }
 
   const std::uint64_t id;
@@ -89,7 +89,7 @@ class HeartbeatThread {
   Holds all() const;
   void listen(const Holds& holds);
   void look_at(SessionHold& hold, bool readable, bool hung_up);
-  static Session::Beat read_answer(SessionHold& hold);
+  static Session::Answer read_answer(SessionHold& hold);
   void tend_idle();
   void close_released();
 

@@ -22,7 +22,7 @@ class FakeSession final : public Session {
     close(ends_[0]);
     close(ends_[1]);
   }
-  void answer() { EXPECT_EQ(send(ends_[1], "x", 1, 0), 1); }
+  void reply() { EXPECT_EQ(send(ends_[1], "x", 1, 0), 1); }
 
   std::uint64_t id() const noexcept override { return 7; }
   const std::string& server() const noexcept override { return server_; }
@@ -32,14 +32,15 @@ class FakeSession final : public Session {
   bool hung_up() const noexcept override { return false; }
   LockReply lock(std::span<const Cell>, bool, timed::WaitLimit&) override { return {}; }
   void unlock_all(timed::WaitLimit&) noexcept override {}
+  void begin_unlock_all() noexcept override {}
   void begin_heartbeat() override {
     if (asked_ != nullptr) ++*asked_;
   }
-  Beat heartbeat() override {
+  Answer answer() override {
     char byte = 0;
-    return recv(ends_[0], &byte, 1, 0) == 1 ? Beat::alive : Beat::none_yet;
+    return recv(ends_[0], &byte, 1, 0) == 1 ? Answer::good : Answer::none_yet;
   }
-  Beat wait_for_heartbeat(timed::WaitLimit&) override { return Beat::none_yet; }
+  Answer wait_for_answer(timed::WaitLimit&) override { return Answer::none_yet; }
 
  private:
   int ends_[2] = {-1, -1};
@@ -59,7 +60,7 @@ class Leases : public testing::Test {
   // A lock whose lease is over. A heartbeat was sent in good time, and `answered` says whether its answer is there.
   std::shared_ptr<SessionHold> late_lock(bool answered) {
     auto fake = std::make_unique<FakeSession>(&asked_);
-    if (answered) fake->answer();
+    if (answered) fake->reply();
     std::unique_ptr<Session> session = std::move(fake);
     const std::int64_t now = now_with_suspend();
     auto hold = std::make_shared<SessionHold>(session, 1, now - std::chrono::nanoseconds(1h).count() - 1, 1h);

@@ -34,14 +34,31 @@ class Hold : public std::enable_shared_from_this<Hold> {
 
   bool gone() const noexcept { return gone_.load(); }
 
+  // A lock may be in two places at the store: rows and names. One is the whole that the holder knows, the other its
+  // part, which shares its fate. Called once for each.
+  void attach(std::shared_ptr<Hold> part) {
+    {
+      const std::lock_guard guard(part->mutex_);  // a thread may be about to declare it lost
+      part->whole_ = weak_from_this();
+    }
+    owned_part_ = std::move(part);
+    part_ = owned_part_.get();
+    if (part_.load()->gone()) declare_lost();
+  }
+  Hold* part() const noexcept { return part_.load(); }
+  std::shared_ptr<Hold> shared_part() const { return part_.load() == nullptr ? nullptr : owned_part_; }
+
   // The store took the lock away. False: somebody listens, and no thread could be made to tell them: call it again.
   bool declare_lost() {
     gone_ = true;
     std::stop_source lost{std::nostopstate};
+    std::shared_ptr<Hold> whole;
     {
       const std::lock_guard guard(mutex_);
       lost = lost_;
+      whole = whole_.lock();
     }
+    if (whole != nullptr) return whole->declare_lost();
     if (!lost.stop_possible() || lost.stop_requested()) return true;  // nobody listens, or all were told
     // The callbacks are the application's. They may release the lock, or take long. So they get a thread of their own,
     // and the caller goes on looking after the other locks.
@@ -63,9 +80,18 @@ class Hold : public std::enable_shared_from_this<Hold> {
     return source.get_token();
   }
 
+ protected:
+  bool part_surely() const noexcept {
+    const Hold* const part = part_.load();
+    return part == nullptr || part->surely();
+  }
+
  private:
   std::atomic<bool> gone_{false};
+  std::shared_ptr<Hold> owned_part_;  // written before part_, and not again
+  std::atomic<Hold*> part_{nullptr};
   std::mutex mutex_;  // guards what follows
+  std::weak_ptr<Hold> whole_;
   std::stop_source lost_{std::nostopstate};
 };
 

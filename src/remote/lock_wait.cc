@@ -13,6 +13,8 @@ namespace {
 
 // An answer that takes longer than the first is probably that of a taken cell. After the second it almost surely is.
 constexpr std::chrono::milliseconds usual_answer{30}, longest_answer{250};
+// A wait that the store has told, and that is over so soon, is not worth looking at.
+constexpr std::chrono::milliseconds short_wait{5};
 // How long an interrupted statement may still take to say so.
 constexpr std::chrono::seconds last_words{2}, last_words_of_a_try{1};
 // An interruption that arrives before the statement has begun ends nothing. So it is repeated.
@@ -40,6 +42,11 @@ void Pending::choose_as_victim(std::string cycle, std::vector<Error::Wait> waits
   if (wake_ >= 0) raise(wake_);
 }
 
+void Pending::let_pass() noexcept {
+  lets_pass_ = true;
+  if (wake_ >= 0) raise(wake_);
+}
+
 class LockWait::Waiting final : public spi::Waiting {
  public:
   explicit Waiting(LockWait& wait) : wait_(wait) {}
@@ -47,7 +54,8 @@ class LockWait::Waiting final : public spi::Waiting {
   // Other processes publish what they hold after a while. So only the second question is worth asking the store.
   std::string blocked_by() const override {
     const std::string words = wait_.told_++ > 0 ? wait_.ask_.host.blocked_by(wait_.session_) : "";
-    return words.empty() ? "somebody at the server; `hierlock status` may show who" : words;
+    return words.empty() ? "a lock that its holder has not published yet; `hierlock status` shows it after a second"
+                         : words;
   }
 
  private:
@@ -62,7 +70,8 @@ LockWait::LockWait(const Ask& ask, std::uint64_t session, Interrupter& interrupt
       session_(session),
       interrupter_(interrupter),
       deadline_(ask.request.no_wait ? Clock::now() + longest_try : ask.request.deadline),
-      silence_(Clock::now() + std::max<Clock::duration>(usual_answer, usual)),
+      silence_(Clock::now() +
+               (victim == Victim::surely_waits ? short_wait : std::max<Clock::duration>(usual_answer, usual))),
       tell_at_(ask.teller.due().value_or(Clock::now() + longest_answer)),
       silent_(ask.request.no_wait || victim == Victim::never) {
   if (ask.request.cancel == nullptr) return;
@@ -93,7 +102,7 @@ std::optional<Clock::duration> LockWait::next() {
     open_wake();
     pending_ = ask_.host.begins_to_wait(session_, wake_);
   }
-  if (!end_by_ && (cancelled() || victim() || (deadline_ && now >= *deadline_))) {
+  if (!end_by_ && (cancelled() || victim() || lets_pass() || (deadline_ && now >= *deadline_))) {
     end_by_ = now + (ask_.request.no_wait ? last_words_of_a_try : last_words);
     interrupt_at_ = now;
   }

@@ -2,7 +2,9 @@
 // user, and lets itself be chosen as the victim of a deadlock.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <stop_token>
@@ -30,7 +32,9 @@ class Teller final : public spi::WaitObserver {
     if (to_ == nullptr) return std::chrono::hours(24);
     const Clock::time_point now = Clock::now();
     if (due_ && now < *due_) return *due_ - now;
-    const std::chrono::nanoseconds pause = to_->waits(waiting);
+    // The user's, which may be so long that there is no such time.
+    const auto pause = std::clamp<std::chrono::nanoseconds>(to_->waits(waiting), std::chrono::milliseconds(1),
+                                                            std::chrono::hours(24 * 365));
     due_ = Clock::now() + pause;
     return pause;
   }
@@ -42,18 +46,18 @@ class Teller final : public spi::WaitObserver {
   std::optional<Clock::time_point> due_;
 };
 
-// A request that the store has not answered for a while, or that waits in the local queue while its owner holds
-// something.
+// A request that the store has not answered for a while, or that waits in the local queue: while its owner holds
+// something, or for so long that `status` shows it.
 struct Pending {
   spi::Grant local;                      // in the local queue; none while it waits there
   std::uint64_t owner = 0, session = 0;  // the latter as notice.h says
-  std::string owner_name;
+  std::string owner_name, note;
   std::uint64_t queue_owner = 0;  // while it waits in the local queue: its owner's number there
   std::vector<Node> nodes;
   // It can be part of a deadlock: its owner held a lock when it began, or it asks for several targets and may have
   // some.
   bool may_block = false;
-  const Clock::time_point since = Clock::now();
+  Clock::time_point since = Clock::now();  // not changed once others know of it
 
   // A request at the store is woken by a descriptor, one in the local queue by a stop. The descriptor is a copy: the
   // thread that chooses a victim may be late, and the number of a closed descriptor soon names another file.
@@ -65,14 +69,20 @@ struct Pending {
 
   void choose_as_victim(std::string cycle, std::vector<Error::Wait> waits);
   bool victim() const noexcept { return victim_.load(); }
+  int passed = 0;  // how often its request has let others pass
+  // It asks the store, and gives its place in the local queue to those behind it. It is asked for once more then.
+  void let_pass() noexcept;
+  bool lets_pass() const noexcept { return lets_pass_.load(); }
   // Of a victim: the cycle in words, and as Error::cycle() has it.
   const std::string& cycle() const noexcept { return cycle_; }
   const std::vector<Error::Wait>& waits() const noexcept { return waits_; }
 
-  // The DeadlockFinder's caller alone uses it: since when, and how often, this wait was seen in a cycle.
+  // The DeadlockFinder's caller alone uses it: how often this wait was seen in a cycle, one look after the other, and
+  // when the store's view is worth asking for.
   struct Suspicion {
-    Clock::time_point since{};
     int looks = 0;
+    Clock::time_point ask_at{};
+    std::chrono::milliseconds pause{};  // until it is asked for once more
   } suspicion;
 
  private:
@@ -80,7 +90,7 @@ struct Pending {
   std::stop_source stop_{std::nostopstate};
   std::string cycle_;  // set before victim_, as is the next
   std::vector<Error::Wait> waits_;
-  std::atomic<bool> victim_{false};
+  std::atomic<bool> victim_{false}, lets_pass_{false};
 };
 
 // How a driver ends the statement that waits.
@@ -119,7 +129,11 @@ struct Ask {
 
 class LockWait final : public WaitLimit {
  public:
-  enum class Victim : std::uint8_t { never, may_be };
+  enum class Victim : std::uint8_t {
+    never,
+    may_be,
+    surely_waits,  // the store has said that the request waits: that is not guessed from its silence
+  };
   // A request with no_wait waits for the store's answer for `longest_try`: the store refuses a taken cell at once, but
   // the request may need more than a cell.
   // `usual_answer`: the store may take so long for an answer without anything being in the way.
@@ -132,10 +146,13 @@ class LockWait final : public WaitLimit {
   std::optional<Clock::duration> next() override;
   int wake() const override { return ended() ? -1 : wake_; }
 
-  // The deadline has passed, the request was cancelled, or it is a victim: whatever the store still answers comes too
-  // late. The statement was interrupted by then, so that the interruption cannot hit a later statement.
+  // The deadline has passed, the request was cancelled, it is a victim, or it lets others pass: whatever the store
+  // still answers comes too late. The statement was interrupted by then, so that the interruption cannot hit a later
+  // statement.
   bool ended() const noexcept { return end_by_.has_value(); }
   bool victim() const noexcept { return pending_ != nullptr && pending_->victim(); }
+  // The driver answers `full`.
+  bool lets_pass() const noexcept { return pending_ != nullptr && pending_->lets_pass(); }
   bool cancelled() const noexcept { return ask_.request.cancel != nullptr && ask_.request.cancel->stop_requested(); }
   // Throws what a victim gets.
   [[noreturn]] void throw_deadlock() const;

@@ -97,6 +97,13 @@ class Locks {
     const auto own = by_owner_.find(owner);
     return own != by_owner_.end() && !own->second.empty();
   }
+  // Whether a lock of an owner is on this session.
+  bool has_session(std::uint64_t owner, std::uint64_t session) const noexcept {
+    const std::lock_guard guard(mutex);
+    const auto own = by_owner_.find(owner);
+    return own != by_owner_.end() && std::any_of(own->second.begin(), own->second.end(),
+                                                 [&](const Held* held) { return held->hold->session() == session; });
+  }
   // The first cell that an owner holds, in another lock than `except`, and that conflicts with one of these nodes.
   struct Collision {
     std::string held;
@@ -135,9 +142,10 @@ class Locks {
     return own != by_owner_.end() &&
            std::any_of(own->second.begin(), own->second.end(), [](const Held* held) { return !held->hold->surely(); });
   }
-  bool empty() const noexcept {
+  bool empty() const noexcept { return size() == 0; }
+  std::size_t size() const noexcept {
     const std::lock_guard guard(mutex);
-    return held_.empty();
+    return held_.size();
   }
 
   void add(std::shared_ptr<Pending> pending) {

@@ -15,7 +15,7 @@ constexpr std::chrono::seconds denied_for{5};
 std::set<std::uint64_t> unseen_waits(const Look& looked) {
   std::set<std::uint64_t> sessions;
   for (const Notice& notice : looked.notices) {
-    if (notice.waits && !notice.queued()) sessions.insert(notice.session);
+    if (notice.waits && !notice.queued() && !is_of_names(notice.session)) sessions.insert(notice.session);
   }
   for (const Locked& lock : looked.view.locks) {
     if (lock.waits) sessions.erase(lock.session);

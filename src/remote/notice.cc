@@ -9,8 +9,8 @@ namespace hierlock::remote {
 std::vector<Node> nodes_of(const spi::Plan& plan, const CellOf& cell_of) {
   std::vector<Node> nodes;
   for (const spi::Step& step : plan.steps()) {
-    nodes.push_back(
-        {cell_of(step.space, step.level, step.key, step.mode), step.asked, spi::describe_key(step.space, step.key)});
+    nodes.push_back({cell_of(step.space, step.level, step.key, cell_mode(step.mode, step.slots)), step.asked,
+                     spi::describe_key(step.space, step.key)});
   }
   return nodes;
 }
@@ -43,7 +43,8 @@ std::vector<Node>& HeldNodes::read(const CellOf& cell_of) {
   for (const Kept& kept : kept_) {
     const std::string_view key = std::string_view(keys_).substr(begin, kept.end - begin);
     begin = kept.end;
-    nodes.push_back({cell_of(kept.space, kept.level, key, kept.mode), kept.asked, spi::describe_key(kept.space, key)});
+    nodes.push_back({cell_of(kept.space, kept.level, key, cell_mode(kept.mode, kept.slots)), kept.asked,
+                     spi::describe_key(kept.space, key)});
   }
   nodes_ = std::move(nodes);
   made_ = true;
@@ -59,6 +60,22 @@ const Node* conflict(const Notice& waiter, const Notice& other) noexcept {
   return nullptr;
 }
 
+const Node* meeting(const Notice& waiter, const Notice& other) noexcept {
+  for (const Node& wanted : waiter.nodes) {
+    for (const Node& held : other.nodes) {
+      if (in_the_way(wanted.cell, held.cell)) return &wanted;
+    }
+  }
+  return nullptr;
+}
+
+bool meet_at_name(const Notice& waiter, const Notice& other) noexcept {
+  return std::any_of(waiter.nodes.begin(), waiter.nodes.end(), [&](const Node& wanted) {
+    return by_name(wanted.cell) && std::any_of(other.nodes.begin(), other.nodes.end(),
+                                               [&](const Node& node) { return conflict(wanted.cell, node.cell); });
+  });
+}
+
 bool stands_before(const Notice& other, const Notice& waiter) noexcept {
   if (!waiter.queued()) return !other.queued() && other.age > waiter.age;
   return !other.queued() || (other.same_process(waiter) && other.age > waiter.age);
@@ -67,7 +84,7 @@ bool stands_before(const Notice& other, const Notice& waiter) noexcept {
 std::vector<const Notice*> in_the_way(const Notice& waiter, const std::vector<Notice>& all) {
   std::vector<const Notice*> holders, waiters;
   for (const Notice& other : all) {
-    if (conflict(waiter, other) == nullptr) continue;
+    if (meeting(waiter, other) == nullptr) continue;
     if (!other.waits) {
       if (!other.same_session(waiter)) holders.push_back(&other);
     } else if (other.owner != waiter.owner && stands_before(other, waiter)) {

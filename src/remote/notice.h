@@ -29,6 +29,21 @@ struct Node {
 // A request that waits in the queue of its own process has no session yet. Its notice has a number that no store gives
 // out: that of the lock it extends with `in_queue`, or any number with `in_queue` and `without_session`.
 inline constexpr std::uint64_t in_queue = std::uint64_t{1} << 62, without_session = std::uint64_t{1} << 61;
+// The same of an owner that holds nothing: nobody waits for it, so its wait is published for `status` alone.
+inline constexpr std::uint64_t for_status = std::uint64_t{1} << 59;
+
+// A lock of names, or a wait for one, shares its session with others. Its number is that of the session, a count, and
+// this.
+inline constexpr std::uint64_t of_names = std::uint64_t{1} << 60;
+constexpr bool is_of_names(std::uint64_t session) noexcept { return (session & (in_queue | of_names)) == of_names; }
+constexpr int name_count_bits = 27;
+constexpr std::uint64_t number_of_names(std::uint64_t session, std::uint64_t count) noexcept {
+  return of_names | (session & 0xFFFF'FFFF) << name_count_bits | (count & ((1u << name_count_bits) - 1));
+}
+// The store's own number, for people.
+constexpr std::uint64_t shown_session(std::uint64_t session) noexcept {
+  return is_of_names(session) ? session >> name_count_bits & 0xFFFF'FFFF : session;
+}
 
 struct Notice {
   std::uint64_t session = 0;  // the store's number. While it is extended, a session both holds and waits
@@ -36,7 +51,8 @@ struct Notice {
   std::string owner_name, host, program, note;
   std::int64_t process = 0, fence = 0;
   std::chrono::microseconds age{};
-  bool waits = false;  // it waits for all of the nodes; otherwise it holds them
+  std::int64_t since = 0;  // microseconds by the store's clock, the same for all who read it; 0: not published
+  bool waits = false;      // it waits for all of the nodes; otherwise it holds them
   std::vector<Node> nodes;
   // Of a wait in the queue of its process: the sessions that ask the store and that it stands behind there, directly or
   // through others. The process knows its own queue exactly.
@@ -47,16 +63,20 @@ struct Notice {
 
   std::uint64_t id() const noexcept { return session * 2 + (waits ? 1 : 0); }  // unique in the store
   bool queued() const noexcept { return (session & in_queue) != 0; }
-  bool same_session(const Notice& other) const noexcept { return ((session ^ other.session) & ~in_queue) == 0; }
-  // Both are of one Locker.
-  bool same_process(const Notice& other) const noexcept {
-    return std::string_view(owner).substr(0, owner.rfind(':')) ==
-           std::string_view(other.owner).substr(0, other.owner.rfind(':'));
+  bool only_for_status() const noexcept {
+    constexpr std::uint64_t all = in_queue | without_session | for_status;
+    return (session & all) == all;
   }
+  bool same_session(const Notice& other) const noexcept { return ((session ^ other.session) & ~in_queue) == 0; }
+  std::string_view locker() const noexcept { return std::string_view(owner).substr(0, owner.rfind(':')); }
+  bool same_process(const Notice& other) const noexcept { return locker() == other.locker(); }  // of one Locker
 };
 
 // Which cell a node of a plan becomes.
 using CellOf = std::function<Cell(Space space, std::uint8_t level, std::string_view key, Mode mode)>;
+
+// Holders of several slots do not exclude each other, as far as cells can tell. The only slot is like a name.
+constexpr Mode cell_mode(Mode mode, std::uint32_t slots) noexcept { return slots > 1 ? Mode::S : mode; }
 
 std::vector<Node> nodes_of(const spi::Plan& plan, const CellOf& cell_of);
 
@@ -83,8 +103,13 @@ class HeldNodes {
   std::vector<Node> nodes_;
 };
 
+// Whether they conflict at a name. No view shows waits for names.
+bool meet_at_name(const Notice& waiter, const Notice& other) noexcept;
+
 // The first node of `waiter` that conflicts with one of `other`, or none.
 const Node* conflict(const Notice& waiter, const Notice& other) noexcept;
+// The same by in_the_way().
+const Node* meeting(const Notice& waiter, const Notice& other) noexcept;
 
 // The notices in the way of one that waits, as a guess for people: every holder that conflicts with it, its own owner
 // on another session included. If there is none: the conflicting waiters before it. Those are the earlier ones and, for

@@ -22,20 +22,37 @@ constexpr milliseconds look_interval{100}, idle_interval{500}, shortest_end{100}
 // A wait that may be part of a deadlock is published, and looked at, after so long (B11).
 constexpr milliseconds suspect_after{20};
 constexpr seconds say_alive_interval{3}, remove_old_interval{60};
-constexpr seconds pause_after_failure{3}, longest_publish{2};
+constexpr seconds longest_publish{2};
+// After the first failure, and after many in a row. Meanwhile no deadlock is found.
+constexpr milliseconds first_pause_after_failure{200}, pause_after_failure{3'000};
 // Publishing may not hold up a lock that was granted, or is released, for long.
 constexpr milliseconds longest_publish_at_once{200};
 // While such a wait lasts, looks are so far apart: more and more, until something changes.
 constexpr milliseconds first_pause{20}, longest_pause{250};
-// The store's view costs the server more than reading notices. It is asked so often at most; less and less often, as
-// long as it confirms no cycle.
+// The store's view costs the server more than reading notices. It is asked so often at most; for one wait less and less
+// often, as long as it confirms no cycle.
 constexpr milliseconds first_view_pause{40}, longest_view_pause{640};
+// Only the process of the victim asks for the view at first. The cycle that the view shows may be another one, with
+// another victim. So the others ask, too, if the cycle still lasts after so long.
+constexpr milliseconds others_ask_after{300};
 // A cycle must have lasted for so long after it was first seen. Some member may be a notice whose process has not come
-// to remove it. The store's view shows who really waits there. It does not show queues of other processes.
-constexpr milliseconds seen_by_store{20}, seen_in_queues{400}, seen_in_notices{250};
+// to remove it. The store's view shows who really waits there. It does not show queues of other processes, nor who
+// waits for a name: these may have given up, which their process takes back at once.
+constexpr milliseconds seen_by_store{20}, seen_in_queues{120};
+constexpr milliseconds seen_in_notices{250}, seen_in_noticed_queues{400};
 // If the store does not show who waits for whom, what only may be a cycle must last for so long, and be seen so often.
 constexpr seconds may_be_cycle_for{3};
 constexpr int may_be_cycle_looks = 4;
+// So many locks of names are published for `status`. One Locker may hold ten thousands of them, and each is a row at
+// the store. What an owner holds that waits is published in any case.
+constexpr std::size_t most_names_published = 200;
+// So many waits whose owners hold nothing are published for `status`, in the local queue and for names at the store:
+// the first of both, and a count.
+constexpr std::size_t most_idle_waits_published = 64;
+// With publish_after=0: if more is held, publishing takes too long for each acquire to wait for it.
+constexpr std::size_t most_held_at_once = 300;
+// A request lets others pass so often at most: it might not help, and then there must be a victim.
+constexpr int most_passes = 5;
 
 // The name of this Locker, unique anywhere.
 std::string process_name() {
@@ -62,6 +79,7 @@ NoticeBoard::NoticeBoard(Driver& driver, Locks& locks, embedded::Queue& queue, m
       locks_(locks),
       queue_(queue),
       publish_after_(publish_after),
+      names_are_shared_(driver.capabilities().shared_names),
       process_(process_name()),
       host_(host_name()) {}
 
@@ -127,6 +145,7 @@ void NoticeBoard::rest() {
 
 void NoticeBoard::run(const std::stop_token& end) {
   Clock::time_point again{}, tended{};
+  milliseconds pause = first_pause_after_failure;
   while (!end.stop_requested()) {
     try {
       rest();
@@ -146,7 +165,12 @@ void NoticeBoard::run(const std::stop_token& end) {
         Deadline limit = soon();
         driver_.housekeep(limit);
       }
-      if (failed_.exchange(false)) again = Clock::now() + pause_after_failure;
+      if (failed_.exchange(false)) {
+        again = Clock::now() + pause;
+        pause = std::min(2 * pause, pause_after_failure);
+      } else {
+        pause = first_pause_after_failure;
+      }
     } catch (...) {  // no memory: once more
     }
   }
@@ -215,6 +239,14 @@ std::vector<Notice> NoticeBoard::own(bool with_queue) const {
   const auto first_queued = std::partition(at_store.begin(), at_store.end(), [](const auto& p) { return !queued(*p); });
   in_the_queue.assign(first_queued, at_store.end());
   at_store.erase(first_queued, at_store.end());
+  // Nobody waits for an owner that has released its last lock. And `status` takes a wait in the queue of a process for
+  // over if the store shows none of its owner's locks. Others that wait for long are only shown.
+  std::vector<std::shared_ptr<Pending>> shown;
+  std::erase_if(in_the_queue, [&](const auto& p) {
+    if (locks_.any_of(p->owner)) return false;
+    if (!p->may_block) shown.push_back(p);
+    return true;
+  });
 
   const Snapshot local = queue_.holders();
   std::map<std::uint64_t, const Snapshot::Party*> parties;  // by lock of the local queue
@@ -254,15 +286,50 @@ std::vector<Notice> NoticeBoard::own(bool with_queue) const {
   const auto add_wait = [&](const Pending& p) -> Notice& {
     Notice& notice = add(p.session, p.owner, p.local, p.nodes, p.since);
     if (notice.owner_name.empty()) notice.owner_name = p.owner_name;
+    if (notice.note.empty()) notice.note = p.note;
     notice.waits = true;
     notice.may_block = p.may_block || locks_.any_of(p.owner);
     return notice;
   };
-  for (const auto& pending : at_store) add_wait(*pending);
-  if (!with_queue || in_the_queue.empty()) return notices;
-  std::vector<std::vector<std::uint64_t>> sessions = behind(in_the_queue, at_store, owners);
+  const auto add_first = [&](std::vector<std::shared_ptr<Pending>>& waits, const char* more, auto comes_before) {
+    const std::size_t first = std::min(waits.size(), most_idle_waits_published);
+    std::partial_sort(waits.begin(), waits.begin() + static_cast<std::ptrdiff_t>(first), waits.end(), comes_before);
+    for (std::size_t i = 0; i < first; ++i) {
+      Notice& notice = add_wait(*waits[i]);
+      if (i + 1 < first || first == waits.size()) continue;
+      notice.note += (notice.note.empty() ? "" : "; ") + std::to_string(waits.size() - first) + more;
+    }
+  };
+  if (!with_queue) {
+    for (const auto& pending : at_store) add_wait(*pending);
+    return notices;
+  }
+  add_first(shown, " more wait behind it in the queue of its process",
+            [](const auto& a, const auto& b) { return a->session < b->session; });
+  std::vector<std::vector<std::uint64_t>> sessions;
+  if (!in_the_queue.empty()) sessions = behind(in_the_queue, at_store, owners);
+  std::unordered_set<std::uint64_t> in_the_way;
+  for (const auto& some : sessions) in_the_way.insert(some.begin(), some.end());
+  std::vector<std::shared_ptr<Pending>> idle;
+  for (const auto& pending : at_store) {
+    if (in_no_cycle(*pending) && !in_the_way.contains(pending->session)) {
+      idle.push_back(pending);
+    } else {
+      add_wait(*pending);
+    }
+  }
+  add_first(idle, " more requests of its process wait for other names", [](const auto& a, const auto& b) {
+    return std::pair(a->since, a->session) < std::pair(b->since, b->session);
+  });
   for (std::size_t i = 0; i < in_the_queue.size(); ++i) add_wait(*in_the_queue[i]).behind = std::move(sessions[i]);
   return notices;
+}
+
+// A wait at the store whose owner holds nothing, for a name that nobody can share. A request that waits behind it waits
+// for the holder of the name, too. So a cycle through both is one without this wait.
+bool NoticeBoard::in_no_cycle(const Pending& pending) const {
+  return !pending.may_block && !locks_.any_of(pending.owner) && !names_are_shared_ &&
+         std::all_of(pending.nodes.begin(), pending.nodes.end(), [](const Node& node) { return by_name(node.cell); });
 }
 
 // --- publishing ------------------------------------------------------------------------------------------
@@ -270,7 +337,7 @@ std::vector<Notice> NoticeBoard::own(bool with_queue) const {
 void NoticeBoard::changed(std::optional<Clock::time_point> end) noexcept {
   if (publish_after_ != publish_after_.zero()) return;
   const Clock::time_point now = Clock::now(), usual = now + longest_publish_at_once;
-  if (now < at_once_again_.load()) return wake();
+  if (now < at_once_again_.load() || locks_.size() > most_held_at_once) return wake();
   try {
     publish(end ? std::min(*end, usual) : usual);
   } catch (...) {  // no memory
@@ -309,10 +376,13 @@ void NoticeBoard::publish(Clock::time_point end) {
     if (notice.waits && lasts(notice)) waiting.insert(notice.owner);
   }
   std::erase_if(notices, [&](const Notice& notice) { return !lasts(notice) && !waiting.contains(notice.owner); });
+  const std::size_t lasting = notices.size();
+  leave_out_names(notices, waiting);
   // What a wait in the local queue is behind changes without a version.
-  const bool queue_waits =
-      std::any_of(notices.begin(), notices.end(), [](const Notice& notice) { return notice.queued(); });
-  all_published_ = notices.size() == count && !queue_waits;
+  const bool queue_waits = std::any_of(notices.begin(), notices.end(), [](const Notice& notice) {
+    return notice.queued() && !notice.only_for_status();
+  });
+  all_published_ = count == lasting && !queue_waits;
 
   std::unordered_map<std::uint64_t, std::string> now_true;
   std::vector<Notice> news;
@@ -321,6 +391,7 @@ void NoticeBoard::publish(Clock::time_point end) {
     std::string what = (notice.waits ? "waits " : "holds ") + std::to_string(notice.fence) + " " + notice.owner + " " +
                        std::to_string(notice.nodes.size()) + " " + std::to_string(notice.began);
     for (const std::uint64_t session : notice.behind) what += " " + std::to_string(session);
+    if (notice.waits && !notice.may_block) what += " " + notice.note;  // it may count others
     const auto known = written_.find(notice.id());
     const bool is_news = known == written_.end() || known->second != what;
     const std::uint64_t id = notice.id();
@@ -365,6 +436,23 @@ void NoticeBoard::publish(Clock::time_point end) {
   }
   if (alive_due && !ids.empty() && !failed_) say_alive(ids, limit);
   anything_written_ = !written_.empty();
+}
+
+// Those that are published already stay.
+void NoticeBoard::leave_out_names(std::vector<Notice>& notices, const std::set<std::string>& waiting) const {
+  const auto may_go = [&](const Notice& notice) {
+    return !notice.waits && is_of_names(notice.session) && !waiting.contains(notice.owner);
+  };
+  const auto count = static_cast<std::size_t>(std::count_if(notices.begin(), notices.end(), may_go));
+  if (count <= most_names_published) return;
+  const auto is_written = [&](const Notice& notice) { return written_.contains(notice.id()); };
+  const auto written = static_cast<std::size_t>(std::count_if(
+      notices.begin(), notices.end(), [&](const Notice& notice) { return may_go(notice) && is_written(notice); }));
+  std::size_t more = most_names_published - std::min(most_names_published, written);
+  std::erase_if(notices, [&](const Notice& notice) {
+    if (!may_go(notice) || is_written(notice)) return false;
+    return more == 0 || more-- == 0;
+  });
 }
 
 // From now on the sessions of these notices are not used for another lock, until their notices are gone. A lock that
@@ -422,7 +510,7 @@ std::string NoticeBoard::in_the_way_of(std::uint64_t session, Clock::time_point 
   for (const Notice* other : in_the_way(*waiter, all)) {
     words += (words.empty() ? "" : ", ") + other->owner_name + " of process " + std::to_string(other->process) +
              " on " + other->host + (other->note.empty() ? "" : " (" + other->note + ")") + ", at " +
-             conflict(*waiter, *other)->text;
+             meeting(*waiter, *other)->text;
   }
   return words;
 }
@@ -439,7 +527,10 @@ milliseconds NoticeBoard::published_after(const Pending& pending) const {
 // Therefore our own notices are judged as they are published, with the age that they have there.
 void NoticeBoard::find_deadlocks() {
   const Clock::time_point now = Clock::now();
-  std::vector<std::shared_ptr<Pending>> waiting = locks_.all_pending();
+  const std::vector<std::shared_ptr<Pending>> all_pending = locks_.all_pending();
+  std::vector<std::shared_ptr<Pending>> waiting = all_pending;
+  requests_.clear();
+  for (const auto& pending : all_pending) requests_.emplace(pending->session, pending.get());
   std::erase_if(waiting, [&](const auto& p) {
     if (p->victim() || !locks_.any_of(p->owner)) return true;  // only a holder is a victim
     const bool young = now - p->since < published_after(*p);
@@ -462,8 +553,7 @@ void NoticeBoard::find_deadlocks() {
     return;
   }
   std::vector<Notice>& all = *read;
-  using Key = std::pair<std::uint64_t, std::string>;
-  std::set<Key> true_now, published;
+  std::set<NoticeKey> true_now, published;
   for (const Notice& notice : mine) true_now.emplace(notice.id(), notice.owner);
   std::erase_if(all, [&](const Notice& n) { return is_own(n) && !true_now.contains({n.id(), n.owner}); });
   for (const Notice& notice : all) published.emplace(notice.id(), notice.owner);
@@ -475,34 +565,46 @@ void NoticeBoard::find_deadlocks() {
     if (notice.waits && is_own(notice)) own_waits.emplace(notice.session, &notice);
   }
 
+  note_sightings(all, now);
+  std::vector<Notice> without_queues = all;
+  for (Notice& notice : without_queues) notice.behind.clear();
+  const auto alone = [&](const Notice& n) -> const Notice& {
+    return without_queues[static_cast<std::size_t>(&n - all.data())];
+  };
   DeadlockFinder finder(all);
-  std::vector<std::pair<Pending*, const Notice*>> seen_before;
-  bool suspects = false, news = false;
+  std::optional<DeadlockFinder> of_owners;
+  std::vector<std::pair<Pending*, const Notice*>> suspects;
+  bool ask = false, any_let_pass = false;
   for (const auto& pending : waiting) {
     const auto found = own_waits.find(pending->session);
-    if (found == own_waits.end() || !finder.find(*found->second)) {
-      pending->suspicion = {};
+    const std::optional<Cycle> cycle = found == own_waits.end() ? std::nullopt : finder.find(*found->second);
+    Pending::Suspicion& suspicion = pending->suspicion;
+    if (!cycle) {
+      suspicion = {};
       continue;
     }
-    suspects = true;
-    if (++pending->suspicion.looks == 1) {
-      pending->suspicion.since = now;
-      news = true;
-    } else if (now - pending->suspicion.since >= seen_by_store) {
-      seen_before.emplace_back(pending.get(), found->second);
-    }
+    // What the queues alone make is undone at once: that harms nobody, so it need not be certain.
+    if (!of_owners) of_owners.emplace(without_queues);
+    if (!of_owners->find(alone(*found->second)) && let_pass_in(*cycle)) any_let_pass = true;
+    suspects.emplace_back(pending.get(), found->second);
+    if (++suspicion.looks == 1) suspicion.pause = first_view_pause;
+    const milliseconds mine_after = in_other_queues(*cycle) || through_names(*cycle) ? seen_in_queues : seen_by_store;
+    const Clock::time_point due = seen_since(*cycle) + (cycle->victim == found->second ? mine_after : others_ask_after);
+    ask = ask || now >= std::max(due, suspicion.ask_at);
   }
-  if (news) view_pause_ = first_view_pause;
-  if (!seen_before.empty() && now >= ask_store_again_) {
+  if (ask && !any_let_pass && now >= ask_store_again_) {
     const std::optional<View> view = driver_.waits(limit);
+    milliseconds again = first_view_pause;
     if (view) {
-      DeadlockFinder with_view(all, &*view);
-      for (const auto& [pending, notice] : seen_before) judge(*pending, *notice, with_view, *view, now);
+      again = std::max(again, view->next);
+      DeadlockFinder with_view(all, &*view), owners_with_view(without_queues, &*view);
+      for (const auto& [pending, notice] : suspects) {
+        judge(*pending, *notice, alone(*notice), with_view, owners_with_view, *view, now);
+      }
     }
-    ask_store_again_ = Clock::now() + view_pause_;
-    view_pause_ = std::min(2 * view_pause_, longest_view_pause);
+    ask_store_again_ = Clock::now() + again;
   }
-  pause = suspects ? first_pause : std::min(2 * pause, longest_pause);
+  pause = !suspects.empty() ? first_pause : std::min(2 * pause, longest_pause);
   {
     const std::lock_guard guard(mutex_);
     pause_ = pause;
@@ -510,26 +612,120 @@ void NoticeBoard::find_deadlocks() {
   look_again(Clock::now() + pause);
 }
 
+// Since when each of these was seen. One that has changed meanwhile is another one.
+void NoticeBoard::note_sightings(const std::vector<Notice>& all, Clock::time_point now) {
+  std::map<NoticeKey, Sighting> seen;
+  for (const Notice& notice : all) {
+    Sighting sighting{now, notice.fence, notice.behind};
+    const auto known = sightings_.find({notice.id(), notice.owner});
+    const bool same = known != sightings_.end() && known->second.fence == sighting.fence &&
+                      known->second.behind == sighting.behind && notice.age >= now - known->second.since;
+    if (same) sighting.since = known->second.since;
+    seen.emplace(NoticeKey(notice.id(), notice.owner), std::move(sighting));
+  }
+  sightings_.swap(seen);
+}
+
+// Since when all of a cycle was seen.
+Clock::time_point NoticeBoard::seen_since(const Cycle& cycle) const {
+  Clock::time_point since{};
+  for (const auto* const notices : {&cycle.members, &cycle.between}) {
+    for (const Notice* notice : *notices) {
+      since = std::max(since, sightings_.at({notice->id(), notice->owner}).since);
+    }
+  }
+  return since;
+}
+
+// Whether a member of the cycle waits in the queue of another process.
+bool NoticeBoard::in_other_queues(const Cycle& cycle) const {
+  return std::any_of(cycle.members.begin(), cycle.members.end(),
+                     [this](const Notice* member) { return member->queued() && !is_own(*member); });
+}
+
+bool NoticeBoard::through_names(const Cycle& cycle) {
+  for (std::size_t i = 0; i < cycle.members.size(); ++i) {
+    if (meet_at_name(*cycle.members[i], *cycle.between[i])) return true;
+  }
+  return false;
+}
+
+// Whether the store confirms the cycle, as far as it can. Of a name it tells the holder: that of a name which a request
+// of this Locker waits for must be the session of the notice.
+bool NoticeBoard::shown_by(const View& view, const Cycle& cycle) const {
+  for (std::size_t i = 0; i < cycle.members.size(); ++i) {
+    const Notice &member = *cycle.members[i], &other = *cycle.between[i];
+    if (!meet_at_name(member, other)) {
+      if (!view.seen || !view.note.empty()) return false;
+    } else if (is_own(member) && !(member.queued() && is_own(other))) {
+      const auto holder = view.name_holders.find(member.session);
+      if (holder == view.name_holders.end() || holder->second != shown_session(other.session)) return false;
+    }
+  }
+  return true;
+}
+
 void NoticeBoard::look_again(Clock::time_point at) {
   const std::lock_guard guard(mutex_);
   due_ = std::min(due_, at);
 }
 
-void NoticeBoard::judge(Pending& pending, const Notice& wait, DeadlockFinder& with_view, const View& view,
-                        Clock::time_point now) {
+// A request of several cells has its places in the local queue while it waits at the store for the first of them. An
+// owner behind it there may hold a lock that the request would not wait for in another order of the queue. Such a cycle
+// is none of the owners' making, and it is undone if that request lets the owner pass. That harms nobody. So every
+// process does it for its own members of the cycle, whoever would be the victim. An extend cannot give back what it has
+// reached. False: there is no such request.
+bool NoticeBoard::let_pass_in(const Cycle& cycle) {
+  bool any = false;
+  for (std::size_t i = 0; i < cycle.members.size(); ++i) {
+    const Notice &member = *cycle.members[i], &first = *cycle.between[i];
+    if (!member.queued() || !first.waits || !is_own(first)) continue;
+    const auto found = requests_.find(first.session);
+    if (found == requests_.end() || found->second->passed >= most_passes) continue;
+    if (stays_in_the_way(*found->second, member)) continue;
+    found->second->let_pass();
+    any = true;
+  }
+  return any;
+}
+
+// Whether it would be in the way of another wait also without its place in the local queue: its owner holds what the
+// other one wants, or it is an extend.
+bool NoticeBoard::stays_in_the_way(const Pending& pending, const Notice& other) const {
+  const CellOf cell_of = [this](auto space, auto level, auto key, auto mode) {
+    return driver_.cell_of(space, level, key, mode);
+  };
+  return locks_.has_session(pending.owner, pending.session) ||
+         locks_.collision(pending.owner, nullptr, other.nodes, cell_of).has_value();
+}
+
+// `alone` is the same wait, without the queues of processes.
+void NoticeBoard::judge(Pending& pending, const Notice& wait, const Notice& alone, DeadlockFinder& with_view,
+                        DeadlockFinder& of_owners, const View& view, Clock::time_point now) {
+  Pending::Suspicion& suspicion = pending.suspicion;
+  suspicion.ask_at = now + suspicion.pause;
+  suspicion.pause = std::min(2 * suspicion.pause, longest_view_pause);
   const std::optional<Cycle> cycle = with_view.find(wait);
-  if (!cycle || cycle->victim != &wait) return;
-  const Clock::duration lasted = now - pending.suspicion.since;
-  if (cycle->age() < lasted) {  // a member is younger than what was seen
-    pending.suspicion = {now, 1};
+  if (!cycle) return;
+  const Clock::time_point since = seen_since(*cycle);
+  const Clock::duration lasted = now - since;
+  const bool in_queues = in_other_queues(*cycle);
+  const Clock::duration surely_after = shown_by(view, *cycle)
+                                           ? (in_queues || through_names(*cycle) ? seen_in_queues : seen_by_store)
+                                           : (in_queues ? seen_in_noticed_queues : seen_in_notices);
+  const bool lasts = suspicion.looks >= may_be_cycle_looks && lasted >= may_be_cycle_for;
+  if (!(cycle->surely ? lasted >= surely_after : lasts)) {
+    if (cycle->surely) suspicion.ask_at = std::min(suspicion.ask_at, since + surely_after);
     return;
   }
-  const bool shown = view.seen && view.note.empty();
-  const bool in_queues = std::any_of(cycle->members.begin(), cycle->members.end(),
-                                     [&](const Notice* member) { return member->queued() && !is_own(*member); });
-  const Clock::duration surely_after = in_queues ? seen_in_queues : shown ? seen_by_store : seen_in_notices;
-  const bool lasts = pending.suspicion.looks >= may_be_cycle_looks && lasted >= may_be_cycle_for;
-  if (cycle->surely ? lasted >= surely_after : lasts) pending.choose_as_victim(cycle->text(), cycle->waits());
+  const std::optional<Cycle> without_queues = of_owners.find(alone);
+  const bool by_queues = !without_queues || (cycle->surely && !without_queues->surely);
+  if (by_queues && let_pass_in(*cycle)) return;
+  const Cycle& closed = by_queues ? *cycle : *without_queues;
+  if (closed.victim == nullptr) return;  // its owner has released what it held
+  if (closed.victim->id() == wait.id() && closed.victim->owner == wait.owner) {
+    pending.choose_as_victim(closed.text(), closed.waits());
+  }
 }
 
 }  // namespace hierlock::remote

@@ -3,9 +3,10 @@
 //
 // A lock or a wait that has lasted for `publish_after` is published; with a wait, all that its owner holds. A wait that
 // may be part of a deadlock is published after 20 ms: its owner holds a lock, or it asks for several targets and may
-// have got some. Every member of a cycle waits and holds, here in the local queue or at the store. So the notices of
-// all processes contain every cycle. A thread of its own does it, because it computes and talks to the store: neither
-// may delay a heartbeat.
+// have got some. Of the waits in the local queue whose owners hold nothing, the first 64 are published, and as many of
+// those that wait for names at the store and can be in no cycle. Every member of a cycle waits and holds, here in the
+// local queue or at the store. So the notices of all processes contain every cycle. A thread of its own does it,
+// because it computes and talks to the store: neither may delay a heartbeat.
 #pragma once
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -64,19 +66,30 @@ class NoticeBoard {
   std::string owner_of(std::uint64_t owner) const { return process_ + std::to_string(owner); }
   const std::string& process() const noexcept { return process_; }
   const std::string& host() const noexcept { return host_; }
+  std::chrono::milliseconds publish_after() const noexcept { return publish_after_; }
 
  private:
   void run(const std::stop_token& end);
   void rest();
   void let_pass();
   void publish(Clock::time_point end);
+  void leave_out_names(std::vector<Notice>& notices, const std::set<std::string>& waiting) const;
   void stand_by(std::vector<Notice>& news);
   void say_alive(const std::vector<std::uint64_t>& ids, Deadline& limit);
   void remove_old();
   void find_deadlocks();
-  void judge(Pending& pending, const Notice& wait, DeadlockFinder& with_view, const View& view, Clock::time_point now);
+  void judge(Pending& pending, const Notice& wait, const Notice& alone, DeadlockFinder& with_view,
+             DeadlockFinder& of_owners, const View& view, Clock::time_point now);
+  void note_sightings(const std::vector<Notice>& all, Clock::time_point now);
+  Clock::time_point seen_since(const Cycle& cycle) const;
+  bool in_other_queues(const Cycle& cycle) const;
+  static bool through_names(const Cycle& cycle);
+  bool shown_by(const View& view, const Cycle& cycle) const;
+  bool let_pass_in(const Cycle& cycle);
+  bool stays_in_the_way(const Pending& pending, const Notice& other) const;
   void look_again(Clock::time_point at);
   std::chrono::milliseconds published_after(const Pending& pending) const;
+  bool in_no_cycle(const Pending& pending) const;
   std::vector<std::vector<std::uint64_t>> behind(const std::vector<std::shared_ptr<Pending>>& queued,
                                                  const std::vector<std::shared_ptr<Pending>>& at_store,
                                                  const std::map<std::uint64_t, std::uint64_t>& owners) const;
@@ -86,7 +99,8 @@ class NoticeBoard {
   Locks& locks_;
   embedded::Queue& queue_;
   const std::chrono::milliseconds publish_after_;
-  const std::string process_;  // the beginning of its owners' names
+  const bool names_are_shared_;  // or may be
+  const std::string process_;    // the beginning of its owners' names
   const std::string host_;
 
   TimedMutex publishing_;                                   // guards the next five
@@ -101,7 +115,14 @@ class NoticeBoard {
 
   // The thread's own.
   Clock::time_point removed_old_ = Clock::now(), looked_{}, ask_store_again_{};
-  std::chrono::milliseconds view_pause_{};
+  using NoticeKey = std::pair<std::uint64_t, std::string>;  // id, owner
+  struct Sighting {
+    Clock::time_point since;
+    std::int64_t fence;
+    std::vector<std::uint64_t> behind;
+  };
+  std::map<NoticeKey, Sighting> sightings_;               // of the last look
+  std::unordered_map<std::uint64_t, Pending*> requests_;  // by session; of this look only
 
   mutable std::mutex standing_mutex_;  // guards what follows
   std::unordered_set<std::uint64_t> standing_;

@@ -39,9 +39,11 @@ bool read_nodes(std::string_view text, Notice& notice) {
     Node node;
     unsigned level = 0, asked = 0;
     if (!take_number(line, level) || !take_number(line, node.cell.key)) return false;
-    if (!line.starts_with("X ") && !line.starts_with("S ")) return false;
-    node.cell.mode = line.front() == 'X' ? Mode::X : Mode::S;
-    line.remove_prefix(2);
+    const std::string_view mode = line.substr(0, line.find(' '));
+    const auto known = std::find_if(all_modes.begin(), all_modes.end(), [&](Mode m) { return to_string(m) == mode; });
+    if (known == all_modes.end() || mode.size() == line.size()) return false;
+    node.cell.mode = *known;
+    line.remove_prefix(mode.size() + 1);
     if (!take_number(line, asked)) return false;
     node.cell.level = static_cast<std::uint8_t>(level);
     node.asked = asked == 1;
@@ -71,6 +73,7 @@ std::optional<Notice> read_notice(const SqlRow& row) {
   notice.fence = number<std::int64_t>(row[7]);
   notice.age = std::chrono::microseconds(std::max<std::int64_t>(0, number<std::int64_t>(row[8])));
   notice.waits = row[9].value_or("0") != "0";
+  notice.since = number<std::int64_t>(row[13]);
   if (notice.owner.empty() || !read_nodes(row[10].value_or(""), notice)) return std::nullopt;
   return notice;
 }
@@ -86,7 +89,7 @@ std::string write_nodes(const Notice& notice) {
   }
   for (const Node& node : notice.nodes) {
     text += std::to_string(node.cell.level) + " " + std::to_string(node.cell.key) + " " +
-            (node.cell.mode == Mode::X ? "X " : "S ") +
+            std::string(to_string(node.cell.mode)) + " " +
             (node.asked      ? "1 "
              : node.leftover ? "2 "
                              : "0 ") +

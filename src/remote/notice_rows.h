@@ -31,10 +31,10 @@ struct Signature {
 Signature signature_in(const SqlRows& rows);                            // of rows, stamps
 std::map<std::uint64_t, Signature> signatures_in(const SqlRows& rows);  // of locker, rows, stamps
 
-// The columns of a notice, in this order. `age` is in microseconds.
+// The columns of a notice, in this order. `age` and `since` are in microseconds.
 inline constexpr const char* notice_columns[] = {"session", "owner",   "owner_name", "host", "program",
                                                  "note",    "process", "fence",      "age",  "waits",
-                                                 "nodes",   "locker",  "stamp"};
+                                                 "nodes",   "locker",  "stamp",      "since"};
 // Rows that cannot be read are left out of the notices, but not of the signatures.
 std::vector<Notice> read_notices(const SqlRows& rows);
 struct OfLocker {

@@ -33,13 +33,15 @@ SqlRow row_of(const Notice& notice, std::uint64_t stamp, const std::string& node
           notice.waits ? "1" : "0",
           nodes,
           std::to_string(locker_of(notice)),
-          std::to_string(stamp)};
+          std::to_string(stamp),
+          std::to_string(notice.since)};
 }
 SqlRow row_of(const Notice& notice, std::uint64_t stamp) { return row_of(notice, stamp, write_nodes(notice)); }
 
 TEST(NoticeRows, a_notice_is_read_as_it_was_written) {  // B11
   Notice one = notice(1 | in_queue, "p:1");
   one.waits = true;
+  one.since = 840'000'000'000'000;
   one.behind = {7, 18'446'744'073'709'551'615u};
   one.nodes = {{{0, 12, Mode::S}, false, "u 1"},
                {{1, std::uint64_t{1} << 63, Mode::X}, true, "u 1/a"},
@@ -48,6 +50,7 @@ TEST(NoticeRows, a_notice_is_read_as_it_was_written) {  // B11
   ASSERT_EQ(read.size(), 1u);
   EXPECT_EQ(read[0].session, one.session);
   EXPECT_EQ(read[0].behind, one.behind);
+  EXPECT_EQ(read[0].since, one.since);
   EXPECT_TRUE(read[0].waits);
   ASSERT_EQ(read[0].nodes.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -118,9 +121,10 @@ class FakeSession final : public Session {
   bool hung_up() const noexcept override { return false; }
   LockReply lock(std::span<const Cell>, bool, timed::WaitLimit&) override { return {}; }
   void unlock_all(timed::WaitLimit&) noexcept override {}
+  void begin_unlock_all() noexcept override {}
   void begin_heartbeat() override {}
-  Beat heartbeat() override { return Beat::alive; }
-  Beat wait_for_heartbeat(timed::WaitLimit&) override { return Beat::alive; }
+  Answer answer() override { return Answer::good; }
+  Answer wait_for_answer(timed::WaitLimit&) override { return Answer::good; }
 
  private:
   const bool& gone_;

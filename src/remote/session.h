@@ -53,16 +53,18 @@ class Session {
 
   // Locks the cells in this order, in one round trip where that is possible.
   virtual LockReply lock(std::span<const Cell> cells, bool no_wait, timed::WaitLimit& limit) = 0;
-  // Gives back all locks. If that fails the session is broken. It first reads the answer to a heartbeat that is under
-  // way.
+  // Gives back all locks, and waits for the answer. If that fails the session is broken. The answer to a question that
+  // is under way is read first.
   virtual void unlock_all(timed::WaitLimit& limit) noexcept = 0;
 
-  // A sign of life, carried on by the loop of another thread: begin, then ask for the answer when the socket is
-  // readable. With an answer still to come, unlock_all() and lock() read it first.
-  enum class Beat : std::uint8_t { none_yet, alive, dead };
-  virtual void begin_heartbeat() = 0;
-  virtual Beat heartbeat() = 0;
-  virtual Beat wait_for_heartbeat(timed::WaitLimit& limit) = 0;
+  // Questions that are sent now and whose answer is read later. At most one is under way. Nothing else but
+  // unlock_all() may be called before its answer is read.
+  virtual void begin_unlock_all() noexcept = 0;
+  virtual void begin_heartbeat() = 0;  // asks for a sign of life
+  // `bad`: the session is broken. If nothing is under way: `good`.
+  enum class Answer : std::uint8_t { none_yet, good, bad };
+  virtual Answer answer() = 0;  // does not wait. Call it when the socket is readable
+  virtual Answer wait_for_answer(timed::WaitLimit& limit) = 0;
 };
 
 // The sessions that this process has open: whoever looks at a store from outside knows by it which are its own.

@@ -18,6 +18,7 @@ constexpr milliseconds longest_unlock{900};
 // become uncertain meanwhile, for want of heartbeats.
 constexpr seconds longest_try{2}, longest_extending_try{5};
 constexpr milliseconds longest_second_try{300};
+constexpr seconds longest_confirmation{3};
 constexpr milliseconds look_interval{50};
 constexpr Clock::time_point never = Clock::time_point::max();
 constexpr int most_made = 3;  // times that missing cells are made, for one request
@@ -26,6 +27,10 @@ constexpr int most_made = 3;  // times that missing cells are made, for one requ
 void pause_after(int deadlocks, const spi::Request& request) {
   const Clock::duration pause = milliseconds(std::min(50, 1 << std::min(deadlocks, 6)));
   std::this_thread::sleep_until(std::min(Clock::now() + pause, request.deadline.value_or(never)));
+}
+
+std::stop_token cancel_of(const spi::Request& request) {
+  return request.cancel != nullptr ? *request.cancel : std::stop_token();
 }
 
 void unlock(Session& session, Clock::time_point by) noexcept {
@@ -94,18 +99,21 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
     // neither is a statement that a backup waits for.
     return reply.kind == Kind::wait_is_long && !no_wait;
   };
+  // A store may end the whole lock with the statement that it refuses, or whose wait it ends.
+  const auto confirm_kept = [&] {
+    if (extended == nullptr || (reply.kind != Kind::wait_is_long && reply.kind != Kind::busy)) return;
+    const std::int64_t asked = reply.kind == Kind::busy ? sent : now_with_suspend();
+    Deadline soon(longest_unlock);
+    store_->confirm_kept(session, reply, soon);
+    extended->confirmed = asked;
+  };
   for (int deadlocks = 0;;) {
     sent = now_with_suspend();
     reply = session.lock(cells, no_wait, wait);
     // The session may have been slow to be made for another reason than a long way to the store.
     const std::chrono::nanoseconds took(now_with_suspend() - sent);
     session.usual_answer = std::min<Clock::duration>(session.usual_answer, 3 * took);
-    if (extended != nullptr && reply.kind == Kind::wait_is_long) {
-      const std::int64_t asked = now_with_suspend();
-      Deadline soon(longest_unlock);
-      store_->confirm_kept(session, soon);
-      extended->confirmed = asked;
-    }
+    confirm_kept();
     if (!again()) break;
     if (reply.kind == Kind::deadlock) pause_after(++deadlocks, of.request);
   }
@@ -120,6 +128,7 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
     LockWait briefly(once_more, session.id(), interrupter, longest_second_try, LockWait::Victim::never);
     sent = now_with_suspend();
     reply = session.lock(cells, true, briefly);
+    confirm_kept();
   }
   const bool granted = reply.kind == Kind::granted || reply.kind == Kind::missing;
   // A deadlock that the store finds at the last moment has taken away what was held before, too: that is more than
@@ -129,6 +138,7 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
   if (wait.ended() && !rolled_back && !crossed) {
     if (wait.victim()) wait.throw_deadlock();
     if (wait.cancelled()) throw cancelled_error("waiting for", of.plan);
+    if (wait.lets_pass()) return Outcome::full;
     // With no_wait the caller is told whether a cell is taken, or the store did not even answer the interruption.
     if (!of.request.no_wait || !session.broken()) return Outcome::not_in_time;
   }
@@ -160,13 +170,71 @@ std::vector<Driver::InLine> SessionDriver::in_line() const {
   return result;
 }
 
+// A session on which nothing is under way.
+SessionPool::Taken SessionDriver::take(const SessionPool::Asking& asking, SessionPool::Place place) {
+  const Clock::time_point end = asking.request.deadline.value_or(never);
+  for (;;) {
+    SessionPool::Taken taken = pool_.take(asking, place);
+    if (taken.unlock == 0) return taken;
+    Deadline soon(std::min(taken.unlock_sent + longest_unlock, end), cancel_of(asking.request));
+    Session::Answer said = Session::Answer::none_yet;
+    try {
+      said = taken.session->wait_for_answer(soon);
+    } catch (...) {
+      taken.session->give_up();
+      pool_.put_back(std::move(taken), asking.owner);
+      throw;
+    }
+    if (said == Session::Answer::good) {
+      pool_.unlocked(std::exchange(taken.unlock, 0));
+      return taken;
+    }
+    const bool cancelled = asking.request.cancel != nullptr && asking.request.cancel->stop_requested();
+    const bool in_time = Clock::now() < end;
+    // A request that is too late leaves the rest of the wait to the next one.
+    const bool silent = said == Session::Answer::none_yet && in_time && !cancelled;
+    if (silent) taken.session->give_up();
+    pool_.put_back(std::move(taken), asking.owner);
+    if (silent && asking.request.no_wait) {
+      throw Error(ErrorKind::unavailable, "the server does not answer. It may do so again: try again");
+    }
+    if (cancelled) throw Error(ErrorKind::cancelled, "waiting for a connection was cancelled");
+    if (!in_time) return {};
+  }
+}
+
+// The lease counts from the question. If the answer came so late that half of it is over, the store is asked for a sign
+// of life before the lock counts. Otherwise the heartbeat thread asks in time. False: the session has ended meanwhile,
+// and the lock with it.
+bool SessionDriver::confirm_late_grant(Session& session, std::int64_t& sent) {
+  if (now_with_suspend() - sent <= lease_.count() / 2) return true;
+  sent = now_with_suspend();
+  session.begin_heartbeat();
+  Deadline soon(longest_confirmation);
+  const Session::Answer said = session.wait_for_answer(soon);
+  if (said == Session::Answer::none_yet) {
+    session.give_up();
+    throw Error(ErrorKind::unavailable,
+                "the server granted the lock, but late, and does not answer since. It may do so again: try again");
+  }
+  return said == Session::Answer::good;
+}
+
 Driver::Granted SessionDriver::grant(const Ask& of) {
   std::vector<Cell> wanted = store_->cells(of.plan);
   const SessionPool::Asking asking{of.owner, of.request, of.place, of.ticket,
                                    [&] { return of.host.waits_for_session(); }};
   SessionPool::Place place = SessionPool::Place::any;
+  SessionPool::Unlock released_before = 0;
+  bool waited_for_unlocks = false;
   for (int made = 0;;) {
-    SessionPool::Taken taken = pool_.take(asking, place);
+    SessionPool::Taken taken;
+    try {
+      taken = take(asking, place);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::timeout) throw;
+      throw Error(ErrorKind::timeout, spi::describe(of.plan.steps()) + " was not locked: " + error.what());
+    }
     if (taken.session == nullptr) return {.answer = taken.full ? Answer::full : Answer::not_in_time};
     Session& session = *taken.session;
     const bool no_wait = !taken.may_wait;
@@ -176,11 +244,9 @@ Driver::Granted SessionDriver::grant(const Ask& of) {
     try {
       outcome = ask({session, taken.fresh, no_wait, of, wanted}, reply, sent);
       if (outcome == Outcome::granted) {
-        // The lease counts from the question: after a long wait one more is asked.
-        if (now_with_suspend() - sent > std::chrono::nanoseconds(seconds(1)).count()) {
-          sent = now_with_suspend();
-          Deadline soon(longest_unlock);
-          store_->confirm(session, soon);
+        if (!confirm_late_grant(session, sent)) {
+          pool_.put_back(std::move(taken), of.owner);
+          continue;
         }
         const std::int64_t fence = store_->fence_of(reply, session);
         pool_.granted(taken);
@@ -192,6 +258,7 @@ Driver::Granted SessionDriver::grant(const Ask& of) {
           taken.session = std::move(hold->held);
           throw;
         }
+        lose_if_unfit(*hold);
         return {Answer::granted, std::move(hold), fence, std::move(wanted)};
       }
       if (outcome == Outcome::missing) {
@@ -200,6 +267,10 @@ Driver::Granted SessionDriver::grant(const Ask& of) {
         PoolInterrupter interrupter(*this, session);
         const bool there = store_->make_missing(session, wanted, reply, of, interrupter);
         outcome = there ? Outcome::again : Outcome::not_in_time;
+      } else if (reply.kind == LockReply::Kind::busy && outcome == Outcome::not_in_time && taken.before != 0 &&
+                 !waited_for_unlocks) {
+        released_before = taken.before;  // a cell is taken, perhaps by a lock that this process has just released
+        outcome = Outcome::again;
       } else if (outcome == Outcome::not_in_time && no_wait && !of.request.no_wait) {
         place = SessionPool::Place::waiting;  // a cell is taken, and there was no room to wait for it
         outcome = Outcome::again;
@@ -211,8 +282,19 @@ Driver::Granted SessionDriver::grant(const Ask& of) {
     }
     unlock(session, Clock::now() + longest_unlock);  // H8
     pool_.put_back(std::move(taken), of.owner);
+    if (outcome == Outcome::full) return {.answer = Answer::full};
     if (outcome == Outcome::not_in_time) return {};
+    if (released_before != 0 && !std::exchange(waited_for_unlocks, true)) {
+      const Clock::time_point end = Clock::now() + longest_unlock;
+      pool_.wait_for_unlocks(released_before, std::min(end, of.request.deadline.value_or(end)), cancel_of(of.request));
+    }
   }
+}
+
+// The server may have been found unfit after the session was looked at and before the heartbeat thread knew of the
+// lock.
+void SessionDriver::lose_if_unfit(SessionHold& hold) {
+  if (!pool_.trusts(hold.server)) heartbeats_.lose(hold);
 }
 
 // --- extend ----------------------------------------------------------------------------------------------
@@ -231,10 +313,10 @@ bool SessionDriver::wait_to_talk(SessionHold& hold, const Ask& of, std::unique_l
   // The answer to a heartbeat comes first.
   while (hold.beating) {
     Deadline soon(std::min(Clock::now() + look_interval, end));
-    const Session::Beat beat = hold.held->wait_for_heartbeat(soon);
-    if (beat != Session::Beat::none_yet) hold.beating = false;
-    if (beat == Session::Beat::alive) hold.confirmed = hold.beat_sent;
-    if (beat == Session::Beat::dead || !hold.surely()) {
+    const Session::Answer said = hold.held->wait_for_answer(soon);
+    if (said != Session::Answer::none_yet) hold.beating = false;
+    if (said == Session::Answer::good) hold.confirmed = hold.beat_sent;
+    if (said == Session::Answer::bad || !hold.surely()) {
       throw Error(ErrorKind::lost, "the lock was taken away: it cannot be extended");
     }
     if (!hold.beating) break;
@@ -255,8 +337,10 @@ bool SessionDriver::extend_on(SessionHold& hold, const Ask& of, Extended& result
   // Whatever becomes of it, a statement that failed has not reached its last cell.
   result.leftover = Extended::Leftover::all_but_the_last;
   const auto leave = [&] { result.lost = hold.held->broken(); };
+  bool waited_for_unlocks = false;
   try {
-    for (int made = 0;; ++made) {
+    for (int made = 0;;) {
+      const SessionPool::Unlock released_before = of.request.no_wait ? pool_.last_unanswered() : 0;
       LockReply reply;
       std::int64_t sent = 0;
       const Outcome outcome = ask({*hold.held, true, of.request.no_wait, of, wanted, &hold}, reply, sent);
@@ -267,21 +351,27 @@ bool SessionDriver::extend_on(SessionHold& hold, const Ask& of, Extended& result
         leave();
         return true;
       }
+      // As in grant(): this process may have released the cell just now.
+      if (reply.kind == LockReply::Kind::busy && released_before != 0 && !std::exchange(waited_for_unlocks, true)) {
+        pool_.wait_for_unlocks(released_before, Clock::now() + longest_unlock, cancel_of(of.request));
+        continue;
+      }
       if (outcome != Outcome::missing) break;
       result.leftover = Extended::Leftover::all;
-      if (!store_->makes_missing() || made >= most_made) throw store_->missing(wanted, reply);
+      if (!store_->makes_missing() || ++made > most_made) throw store_->missing(wanted, reply);
       // Not on the session that holds locks.
-      SessionPool::Taken other = pool_.take({hold.owner.load(), of.request}, SessionPool::Place::any);
+      const std::uint64_t owner = hold.owner.load();  // another thread may release the lock meanwhile
+      SessionPool::Taken other = take({owner, of.request}, SessionPool::Place::any);
       if (other.session == nullptr) break;
       bool there = false;
       try {
         PoolInterrupter interrupter(*this, *other.session);
         there = store_->make_missing(*other.session, wanted, reply, of, interrupter);
       } catch (...) {
-        pool_.put_back(std::move(other), hold.owner.load());
+        pool_.put_back(std::move(other), owner);
         throw;
       }
-      pool_.put_back(std::move(other), hold.owner.load());
+      pool_.put_back(std::move(other), owner);
       if (!there) break;
     }
   } catch (...) {
@@ -305,13 +395,20 @@ bool SessionDriver::give_back(std::shared_ptr<Hold> hold, Clock::time_point by) 
   }
   heartbeats_.remove(mine);
   SessionPool::Taken taken{.session = std::move(mine.held)};
+  const bool beating = mine.beating;
   talking.unlock();
   if (taken.session == nullptr) return false;
   if (mine.gone()) taken.session->give_up();
-  unlock(*taken.session, by);
-  const bool answered = !taken.session->broken();
+  // A session with a notice is not used again before that is removed. So its lock should be gone then.
+  if (beating || mine.gone() || pool_.stands(*taken.session)) {
+    unlock(*taken.session, by);
+  } else {
+    taken.session->begin_unlock_all();
+    taken.unlock = SessionPool::begun;
+  }
+  const bool sent = !taken.session->broken();
   pool_.put_back(std::move(taken), mine.owner.load());
-  return answered;
+  return sent;
 }
 
 bool SessionDriver::park(Hold& hold) noexcept {
@@ -329,20 +426,21 @@ std::shared_ptr<Hold> SessionDriver::resume(Hold& hold, std::uint64_t owner) {
   const bool lease = now_with_suspend() < parked.confirmed.load() + parked.lease.count();
   if (parked.held == nullptr || parked.held->broken() || parked.gone() || !lease) return nullptr;
   if (parked.beating) {
-    const Session::Beat beat = parked.held->heartbeat();
-    if (beat == Session::Beat::dead) return nullptr;
-    if (beat == Session::Beat::alive) parked.confirmed = parked.beat_sent;
-    parked.beating = beat == Session::Beat::none_yet;
+    const Session::Answer said = parked.held->answer();
+    if (said == Session::Answer::bad) return nullptr;
+    if (said == Session::Answer::good) parked.confirmed = parked.beat_sent;
+    parked.beating = said == Session::Answer::none_yet;
   } else if (parked.held->hung_up()) {
     return nullptr;
   }
-  if (!pool_.usable(*parked.held)) return nullptr;
+  if (!pool_.trusts(parked.server)) return nullptr;
   pool_.give(SessionPool::nobody, owner);
   try {
     auto next = std::make_shared<SessionHold>(parked.held, owner, parked.confirmed.load(), lease_);
     next->beating = parked.beating;
     next->beat_sent = parked.beat_sent;
     heartbeats_.replace(parked, next);
+    lose_if_unfit(*next);
     return next;
   } catch (...) {  // no memory; the session stays where it is
     pool_.give(owner, SessionPool::nobody);
@@ -352,7 +450,8 @@ std::shared_ptr<Hold> SessionDriver::resume(Hold& hold, std::uint64_t owner) {
 
 void SessionDriver::give(Hold& hold, std::uint64_t to) {
   auto& mine = static_cast<SessionHold&>(hold);
-  pool_.give(mine.owner.exchange(to), to);
+  pool_.give(mine.owner.load(), to);
+  mine.owner = to;
 }
 
 }  // namespace hierlock::remote

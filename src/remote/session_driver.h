@@ -48,15 +48,19 @@ class SessionDriver final : public Driver, private SessionServices {
   void housekeep(Deadline& limit) override { store_->housekeep(limit); }
   void end(Clock::time_point by) noexcept override;
 
+  SessionPool& pool() noexcept override { return pool_; }
+
  private:
   class PoolInterrupter;
   struct Asking;
-  enum class Outcome : std::uint8_t { granted, missing, not_in_time, again };
+  enum class Outcome : std::uint8_t { granted, missing, not_in_time, again, full };
+  SessionPool::Taken take(const SessionPool::Asking& asking, SessionPool::Place place);
   Outcome ask(const Asking& asking, LockReply& reply, std::int64_t& sent);
   bool wait_to_talk(SessionHold& hold, const Ask& ask, std::unique_lock<TimedMutex>& talking);
+  bool confirm_late_grant(Session& session, std::int64_t& sent);
+  void lose_if_unfit(SessionHold& hold);
   bool extend_on(SessionHold& hold, const Ask& ask, Extended& result);
 
-  SessionPool& pool() noexcept override { return pool_; }
   const std::shared_ptr<OpenSessions>& open_sessions() const noexcept override { return sessions_; }
   void lose_all_on(const std::string& server) override { heartbeats_.lose_all_on(server); }
 

@@ -16,11 +16,24 @@ constexpr seconds longest_connect{5};
 // the answer, and asks on another.
 constexpr milliseconds usually_alive{50};
 
-// However far away the store is, an answer that takes longer is unusual.
-constexpr milliseconds longest_usual_answer{250};
+// However far away the store is, an answer that takes longer is unusual. The second: of a session that was not made
+// here, before its first answer.
+constexpr milliseconds longest_usual_answer{250}, first_usual_answer{30};
+
+// An unlock that is not answered by then is looked after by the heartbeat thread.
+constexpr milliseconds usual_unlock{50};
+
+// Sessions to a store whose answers take so long are worth another one, if all that are free still unlock.
+// By then an answer that came quickly was among them, if the store is near.
+constexpr milliseconds far_away{5};  // by Session::usual_answer, which is several times as long as an answer
+constexpr int late_before_another = 8;
+constexpr seconds make_another_after{1};
 
 // If a notice cannot be removed, its session is closed after so long.
 constexpr seconds longest_aside{3};
+
+// A lock that nobody has is handed over, or given back, before that (HandOver::longest).
+constexpr milliseconds longest_parked{100};
 
 // Many waits that end at the same time share the side session, as long as it answers.
 constexpr milliseconds usually_free{50};
@@ -37,6 +50,8 @@ SessionPool::SessionPool(std::size_t most, Connect connect)
       connect_(std::move(connect)) {
   idle_.reserve(most);
   aside_.reserve(most);
+  spare_.resize(most);
+  unanswered_.reserve(most);
 }
 
 SessionPool::~SessionPool() {
@@ -47,7 +62,7 @@ SessionPool::~SessionPool() {
 // --- taking ----------------------------------------------------------------------------------------------
 
 bool SessionPool::available() const {
-  return !idle_.empty() || open_ < most_ ||
+  return !idle_.empty() || !unlocking_.empty() || open_ < most_ ||
          std::any_of(making_.begin(), making_.end(), [](const Making& m) { return !m.wanted && !m.done; });
 }
 
@@ -58,14 +73,25 @@ bool SessionPool::available_to(Place place) const {
 SessionPool::Taken SessionPool::take(const Asking& asking, Place place) {
   const spi::Request& request = asking.request;
   const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
+  Idle unfit;  // closed without the mutex
   Guard guard(mutex_);
   // A request that cannot stand in line waits here for a session that nobody uses and that is usually back soon.
   const bool may_stand = !request.no_wait && asking.ticket != nullptr && !has_session(asking.owner);
-  const auto settled = [&] { return available() || (tended_ == 0 && aside_.empty()); };
+  const auto settled = [&] { return available() || (tended_ == 0 && aside_.empty() && of_nobody_ == 0); };
   if (!may_stand && !settled()) {
-    const Clock::time_point soon = Clock::now() + seconds(1);
+    const bool parked_only = tended_ == 0 && aside_.empty();
+    const Clock::time_point soon = Clock::now() + (parked_only ? longest_parked : seconds(1));
+    ++settling_;
     settled_.wait_until(guard, cancel, std::min(soon, request.deadline.value_or(soon)), settled);
+    --settling_;
     heed(cancel);
+    // One whose notice stays is closed, and another one takes its place.
+    if (!available() && !aside_.empty()) {
+      unfit = std::move(aside_.back());
+      aside_.pop_back();
+      --open_;
+      unlocked_now(unfit.unlock);
+    }
   }
   if (has_session(asking.owner) || asking.ticket == nullptr) {
     if (available()) return take_now(guard, asking, !request.no_wait);
@@ -95,85 +121,81 @@ SessionPool::Taken SessionPool::take(const Asking& asking, Place place) {
 SessionPool::Line SessionPool::stand_in_line(Guard& guard, InLine& mine) {
   const spi::Request& request = mine.asking.request;
   const std::stop_token cancel = request.cancel != nullptr ? *request.cancel : std::stop_token();
+  Lines& line = this->line(mine.place);
   std::uint64_t& ticket = *mine.asking.ticket;
   if (ticket == 0) ticket = ++last_ticket_;
-  struct InThis {
-    SessionPool& pool;
-    Lines& line;
-    InLine& mine;
-    const Accounts::iterator account;  // there from now on: it must not need memory when a session is given
-    Lines::iterator place;
-    InThis(SessionPool& p, Lines& l, InLine& one)
-        : pool(p), line(l), mine(one), account(p.accounts_.try_emplace(one.asking.owner).first), place(l.end()) {
-      // One that has asked before goes before those that came later.
-      while (place != l.begin() && *(*std::prev(place))->asking.ticket > *one.asking.ticket) --place;
-      pool.change(account, &Account::in_line, 1);
-      try {
-        place = l.insert(place, &one);
-      } catch (...) {
-        pool.change(account, &Account::in_line, -1);
-        throw;
-      }
-      pool.in_line_.fetch_add(1, std::memory_order_relaxed);
-    }
-    ~InThis() {  // with the mutex
-      pool.change(account, &Account::in_line, -1);
-      if (mine.given.session != nullptr) return;
-      line.erase(place);
-      pool.in_line_.fetch_sub(1, std::memory_order_relaxed);
-      pool.wake_next();  // it may have been told, and not go
-    }
-  } const standing(*this, line(mine.place), mine);
-  const auto my_turn = [&] {
-    return mine.given.session != nullptr || mine.lets_pass ||
-           (line(mine.place).front() == &mine && available_to(mine.place));
+  // One that has asked before goes before those that came later.
+  auto place = line.end();
+  while (place != line.begin() && *(*std::prev(place))->asking.ticket > ticket) --place;
+  place = line.insert(place, &mine);
+  try {
+    mine.account = accounts_.try_emplace(mine.asking.owner).first;
+  } catch (...) {
+    line.erase(place);
+    throw;
+  }
+  change(mine.account, &Account::in_line, 1);
+  in_line_.fetch_add(1, std::memory_order_relaxed);
+  const auto leave = [&](Line result) {  // with the mutex
+    change(mine.account, &Account::in_line, -1);
+    line.erase(place);
+    in_line_.fetch_sub(1, std::memory_order_relaxed);
+    wake_next(guard);  // it may have been told, and not go
+    return result;
   };
+  const auto wake = [&] {
+    mine.turn.set();
+    timed::Signal::wake(&mine.turn);
+  };
+  const std::stop_callback on_cancel(cancel, wake);
+  std::exception_ptr no_memory;
   for (;;) {
-    std::optional<Clock::time_point> until = request.deadline;
-    if (mine.asking.tell) {
-      guard.unlock();
-      Clock::time_point again;
-      try {
-        again = mine.asking.tell();
-      } catch (...) {  // no memory
-        guard.lock();
-        throw;
-      }
-      guard.lock();
-      until = std::min(again, until.value_or(again));
+    if (mine.served) return Line::served;
+    if (cancel.stop_requested() || no_memory != nullptr) {
+      leave(Line::too_late);
+      heed(cancel);
+      std::rethrow_exception(no_memory);
     }
-    const bool served =
-        until ? mine.turn.wait_until(guard, cancel, *until, my_turn) : mine.turn.wait(guard, cancel, my_turn);
-    if (mine.given.session != nullptr) return Line::served;
-    heed(cancel);
-    if (mine.lets_pass) return Line::full;
-    if (served) return Line::served;
-    if (request.deadline && Clock::now() >= *request.deadline) return Line::too_late;
+    if (mine.lets_pass) return leave(Line::full);
+    if (line.front() == &mine && available_to(mine.place)) return leave(Line::served);
+    if (request.deadline && Clock::now() >= *request.deadline) return leave(Line::too_late);
+    guard.unlock();
+    Clock::time_point until = request.deadline.value_or(Clock::time_point::max());
+    try {
+      if (mine.asking.tell) until = std::min(until, mine.asking.tell());
+      mine.turn.wait_until(until);
+    } catch (...) {
+      no_memory = std::current_exception();
+    }
+    if (mine.served) return Line::served;  // the usual case needs no mutex
+    guard.lock();
   }
 }
 
 // Gives a session that came back to the first in line, if there is one whose turn it is. The mutex is held.
-bool SessionPool::give_to_next(std::unique_ptr<Session>& session) noexcept {
+bool SessionPool::give_to_next(Idle& idle, Guard& guard) noexcept {
   Lines& from = !waiting_line_.empty() && waiting_ < most_waiting_ ? waiting_line_ : line_;
   if (from.empty()) return false;
   InLine& next = *from.front();
-  next.given.may_wait = waiting_ < most_waiting_ && (next.place == Place::waiting || waiting_line_.empty());
-  if (next.given.may_wait) ++waiting_;
-  next.given.session = std::move(session);
-  change(accounts_.find(next.asking.owner), &Account::sessions, 1);
+  const bool may_wait = waiting_ < most_waiting_ && (next.place == Place::waiting || waiting_line_.empty());
+  if (may_wait) ++waiting_;
+  next.given = taken(std::move(idle), may_wait);
+  change(next.account, &Account::sessions, 1);
+  change(next.account, &Account::in_line, -1);
   from.pop_front();
   in_line_.fetch_sub(1, std::memory_order_relaxed);
-  next.turn.notify_one();
+  guard.wake(next.turn);
+  next.served = true;  // from now on it may be gone
   return true;
 }
 
 void SessionPool::let_pass(const std::unordered_set<std::uint64_t>& in_queue) {
-  const std::lock_guard guard(mutex_);
+  Guard guard(mutex_);
   for (const Lines* line : {&line_, &waiting_line_}) {
     for (InLine* one : *line) {
       if (!in_queue.contains(one->asking.in_queue)) continue;
       one->lets_pass = true;
-      one->turn.notify_one();
+      guard.wake(one->turn);
     }
   }
 }
@@ -189,16 +211,16 @@ std::vector<SessionPool::Standing> SessionPool::in_line() const {
 }
 
 // The mutex is held. Whoever is woken wakes the next one when it leaves the line.
-void SessionPool::wake_next() noexcept {
-  if (!idle_.empty()) {
+void SessionPool::wake_next(Guard& guard) noexcept {
+  if (!idle_.empty() || !unlocking_.empty()) {
     for (Making& making : making_) {
       if (!making.wanted || making.done || making.waits == nullptr) continue;
       making.waits->notify_one();  // it came before those in line
       break;
     }
   }
-  if (!waiting_line_.empty() && available_to(Place::waiting)) return waiting_line_.front()->turn.notify_one();
-  if (!line_.empty() && available_to(Place::any)) line_.front()->turn.notify_one();
+  if (!waiting_line_.empty() && available_to(Place::waiting)) return guard.wake(waiting_line_.front()->turn);
+  if (!line_.empty() && available_to(Place::any)) guard.wake(line_.front()->turn);
 }
 
 void SessionPool::stop_waiting(bool may_wait) noexcept {
@@ -214,40 +236,44 @@ SessionPool::Taken SessionPool::take_now(Guard& guard, const Asking& asking, boo
   const auto leave = [&] {
     disown(owner);
     stop_waiting(may_wait);
-    wake_next();
+    wake_next(guard);
   };
   std::condition_variable_any made_or_freed;
   Making* mine = nullptr;
   for (;;) {
-    while (!idle_.empty()) {
-      std::unique_ptr<Session> session = std::move(idle_.back().session);
-      const bool just_used = Clock::now() - idle_.back().used < usually_alive;
-      idle_.pop_back();
-      if (fit(*session) && (just_used || !session->hung_up())) {
+    while (!idle_.empty() || !unlocking_.empty()) {
+      const bool unlocking = idle_.empty();
+      Idle idle = unlocking ? take_unlocking() : std::move(idle_.back());
+      if (!unlocking) idle_.pop_back();
+      const bool just_used = unlocking || Clock::now() - idle.used < usually_alive;
+      if (fit(*idle.session) && (just_used || !idle.session->hung_up())) {
         if (mine != nullptr) {
           mine->wanted = false;
           mine->waits = nullptr;
+        } else if (unlocking && Clock::now() - idle.used < idle.session->usual_answer / 3) {
+          make_another(*idle.session);
         }
-        wake_next();  // what is left is the next one's
-        return {.session = std::move(session), .may_wait = may_wait};
+        wake_next(guard);  // what is left is the next one's
+        return taken(std::move(idle), may_wait);
       }
       --open_;  // the store has closed it
+      unlocked_now(idle.unlock);
     }
     try {
       if (mine == nullptr) {
         mine = &begin_or_take_over();
-        wake_next();
+        wake_next(guard);
       }
     } catch (...) {
       leave();
       throw;
     }
     mine->waits = &made_or_freed;
-    const auto there = [&] { return mine->done || !idle_.empty(); };
+    const auto there = [&] { return mine->done || !idle_.empty() || !unlocking_.empty(); };
     request.deadline ? made_or_freed.wait_until(guard, cancel, *request.deadline, there)
                      : made_or_freed.wait(guard, cancel, there);
     if (mine->done) break;
-    if (!idle_.empty()) continue;
+    if (!idle_.empty() || !unlocking_.empty()) continue;
     mine->wanted = false;
     mine->waits = nullptr;
     leave();
@@ -257,9 +283,11 @@ SessionPool::Taken SessionPool::take_now(Guard& guard, const Asking& asking, boo
   }
   std::list<Making> made;
   made.splice(made.end(), making_, std::find_if(making_.begin(), making_.end(), [&](auto& m) { return &m == mine; }));
+  Taken result = taken({.session = std::move(mine->session)}, may_wait);
+  result.fresh = true;
   guard.unlock();
   mine->thread.join();
-  if (mine->session != nullptr) return {.session = std::move(mine->session), .fresh = true, .may_wait = may_wait};
+  if (result.session != nullptr) return result;
   put_back({.may_wait = may_wait}, owner);
   heed(cancel);
   std::rethrow_exception(mine->error);
@@ -267,9 +295,9 @@ SessionPool::Taken SessionPool::take_now(Guard& guard, const Asking& asking, boo
 
 void SessionPool::granted(const Taken& taken) noexcept {
   if (!taken.may_wait) return;
-  const std::lock_guard guard(mutex_);
+  Guard guard(mutex_);
   --waiting_;
-  if (!waiting_line_.empty()) wake_next();
+  if (!waiting_line_.empty()) wake_next(guard);
 }
 
 // --- making ----------------------------------------------------------------------------------------------
@@ -308,7 +336,7 @@ void SessionPool::make(Making& making) noexcept {
   } catch (...) {
     error = std::current_exception();
   }
-  const std::lock_guard guard(mutex_);
+  Guard guard(mutex_);
   making.done = true;
   if (making.wanted) {
     making.session = std::move(session);
@@ -321,7 +349,7 @@ void SessionPool::make(Making& making) noexcept {
     --open_;
   }
   settled_.notify_all();
-  wake_next();
+  wake_next(guard);
 }
 
 std::unique_ptr<Session> SessionPool::connect(WaitLimit& limit) {
@@ -360,9 +388,9 @@ void SessionPool::distrust() {
   newest_ = asked_;
 }
 
-bool SessionPool::usable(const Session& session) {
+bool SessionPool::trusts(const std::string& server) {
   const std::lock_guard guard(mutex_);
-  return fit(session);
+  return !distrusted_ && server == server_;
 }
 
 std::string SessionPool::server() {
@@ -373,6 +401,11 @@ std::string SessionPool::server() {
 bool SessionPool::used_since(Clock::time_point then) {
   const std::lock_guard guard(mutex_);
   return used_ >= then || !accounts_.empty();
+}
+
+void SessionPool::note_use() {
+  const std::lock_guard guard(mutex_);
+  used_ = Clock::now();
 }
 
 // --- giving back -----------------------------------------------------------------------------------------
@@ -395,6 +428,7 @@ void SessionPool::disown(std::uint64_t owner) noexcept {
 void SessionPool::add(std::unique_ptr<Session> session) {
   const std::lock_guard guard(mutex_);
   server_ = session->server();
+  session->usual_answer = first_usual_answer;
   const Clock::time_point now = Clock::now();
   idle_.push_back({std::move(session), now, now});
   ++open_;
@@ -403,43 +437,59 @@ void SessionPool::add(std::unique_ptr<Session> session) {
 void SessionPool::put_back(Taken taken, std::uint64_t owner) noexcept {
   if (taken.session != nullptr && taken.session->broken()) taken.session.reset();  // outside of the mutex
   std::unique_ptr<Session> unfit;
-  const std::lock_guard guard(mutex_);
+  Guard guard(mutex_);
   disown(owner);
+  if (owner == nobody && of_nobody_ > 0) --of_nobody_;
   stop_waiting(taken.may_wait);
   used_ = Clock::now();
-  if (taken.session != nullptr && !closed_ && stands_ && stands_(taken.session->id())) {
-    aside_.push_back({std::move(taken.session), used_, used_});
-    return wake_next();  // there may be a place among the waiting now
+  if (taken.unlock == begun) {
+    unanswered_.push_back(taken.unlock = ++last_unlock_);
+    taken.unlock_sent = used_;
   }
-  if (taken.session != nullptr && !closed_ && fit(*taken.session)) {
-    if (!give_to_next(taken.session)) idle_.push_back({std::move(taken.session), used_, used_});
+  Idle idle{std::move(taken.session), taken.unlock != 0 ? taken.unlock_sent : used_, used_, taken.unlock};
+  if (idle.session != nullptr && !closed_ && stands_ && stands_(idle.session->id())) {
+    aside_.push_back(std::move(idle));
+    return wake_next(guard);  // there may be a place among the waiting now
+  }
+  if (idle.session != nullptr && !closed_ && fit(*idle.session)) {
+    if (!give_to_next(idle, guard)) keep(std::move(idle));
   } else {
-    unfit = std::move(taken.session);
+    unfit = std::move(idle.session);
     --open_;
+    unlocked_now(idle.unlock);
   }
-  if (tended_ > 0 || !aside_.empty()) settled_.notify_all();
-  wake_next();
+  if (settling_ > 0) settled_.notify_all();
+  wake_next(guard);
 }
 
+// Those that stay are kept in their order, the first `looked_at` of them.
 void SessionPool::let_in() noexcept {
-  for (;;) {
+  std::size_t looked_at = 0;
+  for (bool all = false; !all;) {
     std::unique_ptr<Session> unfit;  // closed without the mutex
-    const std::lock_guard guard(mutex_);
+    Guard guard(mutex_);
     const Clock::time_point now = Clock::now();
-    const auto one = std::find_if(aside_.begin(), aside_.end(), [&](const Idle& idle) {
-      return now - idle.used > longest_aside || !stands_(idle.session->id());
-    });
-    if (one == aside_.end()) return;
-    Idle idle = std::move(*one);
-    aside_.erase(one);
-    if (fit(*idle.session) && !stands_(idle.session->id())) {
-      if (!give_to_next(idle.session)) idle_.push_back(std::move(idle));
-    } else {
-      unfit = std::move(idle.session);
-      --open_;
+    std::size_t next = std::min(looked_at, aside_.size()), kept = next;
+    while (next < aside_.size() && unfit == nullptr) {
+      Idle idle = std::move(aside_[next++]);
+      const bool stands = stands_(idle.session->id());
+      if (stands && now - idle.used <= longest_aside) {
+        aside_[kept++] = std::move(idle);
+      } else if (!stands && fit(*idle.session)) {
+        if (!give_to_next(idle, guard)) keep(std::move(idle));
+      } else {
+        unfit = std::move(idle.session);
+        --open_;
+        unlocked_now(idle.unlock);
+      }
     }
+    looked_at = kept;
+    all = next == aside_.size();
+    if (next == kept) return;
+    aside_.erase(aside_.begin() + static_cast<std::ptrdiff_t>(kept),
+                 aside_.begin() + static_cast<std::ptrdiff_t>(next));
     settled_.notify_all();
-    wake_next();
+    wake_next(guard);
   }
 }
 
@@ -447,39 +497,137 @@ void SessionPool::give(std::uint64_t from, std::uint64_t to) {
   const std::lock_guard guard(mutex_);
   if (to != nobody) change(accounts_.try_emplace(to).first, &Account::sessions, 1);
   disown(from);
+  if (to == nobody && from != nobody) ++of_nobody_;
+  if (from == nobody && to != nobody) --of_nobody_;
+  if (settling_ > 0) settled_.notify_all();
 }
 
 std::vector<SessionPool::Idle> SessionPool::take_quiet(Clock::duration since) {
   std::vector<Idle> quiet;
   const Clock::time_point before = Clock::now() - since;
   const std::lock_guard guard(mutex_);
-  quiet.reserve(idle_.size());  // nothing fails once one is taken out
+  quiet.reserve(idle_.size() + unlocking_.size());  // nothing fails once one is taken out
   const auto first =
       std::stable_partition(idle_.begin(), idle_.end(), [&](const Idle& i) { return i.spoken > before; });
   std::move(first, idle_.end(), std::back_inserter(quiet));
   idle_.erase(first, idle_.end());
+  const Clock::time_point late = Clock::now() - usual_unlock;
+  while (!unlocking_.empty() && unlocking_.front().used < late) quiet.push_back(take_unlocking());
   tended_ += quiet.size();
   return quiet;
 }
 
 void SessionPool::put_idle(Idle idle) noexcept {
-  const std::lock_guard guard(mutex_);
+  Guard guard(mutex_);
   --tended_;
+  unlocked_now(std::exchange(idle.unlock, 0));
   if (closed_) {
     --open_;
   } else {
     idle_.insert(idle_.begin(), std::move(idle));  // the others were used later
   }
   settled_.notify_all();
-  wake_next();
+  wake_next(guard);
 }
 
-void SessionPool::drop_idle() noexcept {
-  const std::lock_guard guard(mutex_);
+void SessionPool::drop_idle(Unlock unlock) noexcept {
+  Guard guard(mutex_);
   --open_;
   --tended_;
+  unlocked_now(unlock);
   settled_.notify_all();
-  wake_next();
+  wake_next(guard);
+}
+
+// --- unlocks whose answer is still to come ----------------------------------------------------------------
+
+SessionPool::Taken SessionPool::taken(Idle idle, bool may_wait) const noexcept {
+  return {.session = std::move(idle.session),
+          .may_wait = may_wait,
+          .unlock = idle.unlock,
+          .unlock_sent = idle.used,
+          .before = last_unanswered_now()};
+}
+
+void SessionPool::keep(Idle idle) noexcept {
+  if (idle.unlock == 0) return idle_.push_back(std::move(idle));
+  auto place = unlocking_.end();
+  while (place != unlocking_.begin() && std::prev(place)->unlock > idle.unlock) --place;  // it was not in time for one
+  unlocking_.splice(place, spare_, spare_.begin());
+  *std::prev(place) = std::move(idle);
+}
+
+SessionPool::Idle SessionPool::take_unlocking() noexcept {
+  Idle idle = std::move(unlocking_.front());
+  spare_.splice(spare_.end(), unlocking_, unlocking_.begin());
+  return idle;
+}
+
+void SessionPool::unlocked(Unlock unlock) noexcept {
+  const std::lock_guard guard(mutex_);
+  unlocked_now(unlock);
+}
+
+// The mutex is held.
+void SessionPool::unlocked_now(Unlock unlock) noexcept {
+  const auto found = std::lower_bound(unanswered_.begin(), unanswered_.end(), unlock);
+  if (unlock == 0 || found == unanswered_.end() || *found != unlock) return;
+  unanswered_.erase(found);
+  if (settling_ > 0) settled_.notify_all();
+}
+
+SessionPool::Unlock SessionPool::last_unanswered() const noexcept {
+  const std::lock_guard guard(mutex_);
+  return last_unanswered_now();
+}
+
+void SessionPool::wait_for_unlocks(Unlock last, Clock::time_point by, const std::stop_token& cancel) noexcept {
+  Guard guard(mutex_);
+  const auto over = [&] { return unanswered_.empty() || unanswered_.front() > last; };
+  const auto readable = [&] { return !unlocking_.empty() && unlocking_.front().unlock <= last; };
+  ++settling_;
+  while (!over() && Clock::now() < by && !cancel.stop_requested()) {
+    if (!readable()) {
+      settled_.wait_until(guard, cancel, by, [&] { return over() || readable(); });
+      continue;
+    }
+    Idle idle = take_unlocking();
+    ++tended_;
+    guard.unlock();
+    Deadline soon(by, cancel);
+    Session::Answer said = Session::Answer::bad;
+    try {
+      said = idle.session->wait_for_answer(soon);
+    } catch (...) {  // no memory
+    }
+    if (said == Session::Answer::good) {
+      put_idle(std::move(idle));
+    } else if (said == Session::Answer::bad) {
+      idle.session.reset();
+      drop_idle(idle.unlock);
+    }
+    guard.lock();
+    if (said != Session::Answer::none_yet) continue;
+    --tended_;
+    keep(std::move(idle));
+    settled_.notify_all();
+    wake_next(guard);
+  }
+  --settling_;
+}
+
+// The mutex is held. One that cannot be made is not tried again at once.
+void SessionPool::make_another(const Session& like) noexcept {
+  const Clock::time_point now = Clock::now();
+  if (like.usual_answer < far_away) return;
+  late_ = std::min(late_ + 1, late_before_another);
+  const bool makes = std::any_of(making_.begin(), making_.end(), [](const Making& m) { return !m.done; });
+  if (late_ < late_before_another || now - made_another_ < make_another_after || open_ >= most_ || makes) return;
+  made_another_ = now;
+  try {
+    begin_or_take_over().wanted = false;
+  } catch (...) {  // no thread
+  }
 }
 
 // --- on the side -----------------------------------------------------------------------------------------
@@ -516,19 +664,21 @@ void SessionPool::close(Clock::time_point by) noexcept {
   {
     Guard guard(mutex_);
     closed_ = true;
-    std::move(aside_.begin(), aside_.end(), std::back_inserter(idle_));
+    for (Idle& idle : aside_) keep(std::move(idle));
     aside_.clear();
     ending_.set(Clock::now());
     settled_.wait_until(guard, by,
                         [this] { return std::all_of(making_.begin(), making_.end(), [](auto& m) { return m.done; }); });
   }
+  wait_for_unlocks(begun, by);  // so that what was released before is free now
   const auto take_one = [this]() -> std::unique_ptr<Session> {
     const std::lock_guard guard(mutex_);
-    if (idle_.empty()) return nullptr;
-    std::unique_ptr<Session> session = std::move(idle_.back().session);
-    idle_.pop_back();
+    if (idle_.empty() && unlocking_.empty()) return nullptr;
+    Idle idle = idle_.empty() ? take_unlocking() : std::move(idle_.back());
+    if (idle.unlock == 0) idle_.pop_back();
     --open_;
-    return session;
+    unlocked_now(idle.unlock);
+    return std::move(idle.session);
   };
   while (take_one() != nullptr) {  // outside of the mutex
   }

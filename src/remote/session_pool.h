@@ -16,6 +16,10 @@
 // such requests and calls let_pass() for them: they get `full`, give their place in the queue back, and queue again.
 // They keep their ticket, and so their place in line.
 //
+// A lock is given back without waiting for the store's answer. Its session comes back with the answer still to come,
+// and whoever takes it next reads that first. Sessions without such an answer are taken first. If the store is far away
+// and there are none, one more session is made. Answers that nobody reads for long are the heartbeat thread's.
+//
 // Other processes know a session by its notice. As long as that stands, the session is not used for another lock:
 // they would take the new owner for the old one, and see deadlocks that are none. So such a session is kept aside until
 // its notice is gone. (`stands`, and let_in().)
@@ -30,6 +34,7 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -42,7 +47,7 @@
 #include <hierlock/spi/backend.h>
 
 #include "remote/session.h"
-#include "timed/brief_mutex.h"
+#include "timed/signal.h"
 #include "timed/timed_mutex.h"
 #include "timed/wait_limit.h"
 
@@ -63,11 +68,17 @@ class SessionPool {
   SessionPool(const SessionPool&) = delete;
   SessionPool& operator=(const SessionPool&) = delete;
 
+  // Counts the calls of Session::begin_unlock_all(). 0: none. `begun`: it has no number yet.
+  using Unlock = std::uint64_t;
+  static constexpr Unlock begun = std::numeric_limits<Unlock>::max();
   struct Taken {
     std::unique_ptr<Session> session;
     bool fresh = false;     // connected just now: nobody has closed it meanwhile
     bool may_wait = false;  // it counts among the waiting, until granted() or put_back()
     bool full = false;      // there was none for a while, and the deadline has not passed
+    Unlock unlock = 0;      // the answer to this one must be read first; then call unlocked()
+    Clock::time_point unlock_sent{};
+    Unlock before = 0;  // the last one without an answer, of any session, when it was taken; for wait_for_unlocks()
   };
   enum class Place : std::uint8_t {
     any,      // among the waiting if there is room, otherwise beside them
@@ -90,6 +101,13 @@ class SessionPool {
   void granted(const Taken& taken) noexcept;
   // Back from its owner, to be used again unless it is broken.
   void put_back(Taken taken, std::uint64_t owner) noexcept;
+  // Its answer was read, or its session is closed.
+  void unlocked(Unlock unlock) noexcept;
+  // The last one without an answer, of any session. 0: all are answered.
+  Unlock last_unanswered() const noexcept;
+  // Waits until all up to this one are answered, and reads the answers that nobody else reads. If the time is up first,
+  // the rest of the wait is left to others.
+  void wait_for_unlocks(Unlock last, Clock::time_point by, const std::stop_token& cancel = {}) noexcept;
   // The owner of a session has become another, or nobody.
   static constexpr std::uint64_t nobody = 0;
   void give(std::uint64_t from, std::uint64_t to);
@@ -106,10 +124,12 @@ class SessionPool {
   // another server, or on one that was found unfit (demoted to a replica), are not used again: whoever needs one
   // connects anew, and is told.
   void distrust();
-  bool usable(const Session& session);
+  bool trusts(const std::string& server);
   std::string server();  // empty before the first session
   bool used_since(Clock::time_point then);
+  void note_use();  // sessions of connect() are in use
 
+  bool stands(const Session& session) const { return stands_ && stands_(session.id()); }
   // Tells whether there is a notice of a session. Set once, before the first take(). Must not throw.
   void set_stands(std::function<bool(std::uint64_t session)> stands) { stands_ = std::move(stands); }
   // Sessions that were kept aside and have no notice any more can be used again. Closes those whose notice stays.
@@ -117,15 +137,19 @@ class SessionPool {
 
   // One that is ready, of nobody yet.
   void add(std::unique_ptr<Session> session);
+  // A new one that the pool does not count or keep, on the one server. Throws Error.
+  std::unique_ptr<Session> connect(WaitLimit& limit);
 
-  // Those of nobody that were silent for so long, to be asked for a sign of life or to be closed; they still count.
+  // Those of nobody that were silent for so long, to be asked for a sign of life or to be closed, and those whose
+  // unlock is not answered yet after the usual time. They still count.
   struct Idle {
     std::unique_ptr<Session> session;
     Clock::time_point used, spoken;
+    Unlock unlock = 0;  // not answered yet
   };
   std::vector<Idle> take_quiet(Clock::duration since);
   void put_idle(Idle idle) noexcept;
-  void drop_idle() noexcept;  // one that take_quiet() gave is closed
+  void drop_idle(Unlock unlock) noexcept;  // one that take_quiet() gave is closed
 
   // For what is not a lock: a session of its own, made when it is first needed. `use` gets it alone. Waiting for it and
   // connecting end as `limit` says, too. False: `use` could not be called, or said no.
@@ -149,37 +173,44 @@ class SessionPool {
     std::condition_variable_any* waits = nullptr;  // of whoever wants it
     std::thread thread;
   };
+  struct Account {  // of an owner
+    std::size_t sessions = 0, in_line = 0;
+  };
+  using Accounts = std::map<std::uint64_t, Account>;
   // A request in line. It is on the stack of its thread.
   struct InLine {
     const Asking& asking;
     const Place place;
     const Clock::time_point since = Clock::now();
-    std::condition_variable_any turn;
+    timed::Signal turn;  // something below has changed, or it may be its turn
     bool lets_pass = false;
-    Taken given{};  // a session that came back; the request is not in line any more then
+    Taken given{};                    // a session that came back
+    std::atomic<bool> served{false};  // it has that, and is not in line any more
+    Accounts::iterator account{};     // there as long as it is in line: giving a session must not need memory
   };
   using Lines = std::list<InLine*>;  // by ticket
-  using Guard = std::unique_lock<timed::BriefMutex>;
-  struct Account {  // of an owner
-    std::size_t sessions = 0, in_line = 0;
-  };
-  using Accounts = std::map<std::uint64_t, Account>;
+  using Guard = timed::WakingGuard;
 
   bool available() const;
   bool available_to(Place place) const;
   Lines& line(Place place) { return place == Place::waiting ? waiting_line_ : line_; }
   enum class Line : std::uint8_t { served, too_late, full };
   Line stand_in_line(Guard& guard, InLine& mine);
-  bool give_to_next(std::unique_ptr<Session>& session) noexcept;
-  void wake_next() noexcept;
+  bool give_to_next(Idle& idle, Guard& guard) noexcept;
+  void wake_next(Guard& guard) noexcept;
   Taken take_now(Guard& guard, const Asking& asking, bool may_wait);
+  Taken taken(Idle idle, bool may_wait) const noexcept;
+  Unlock last_unanswered_now() const noexcept { return unanswered_.empty() ? 0 : unanswered_.back(); }
+  void keep(Idle idle) noexcept;
+  Idle take_unlocking() noexcept;
+  void unlocked_now(Unlock unlock) noexcept;
+  void make_another(const Session& like) noexcept;
   Making& begin_or_take_over();
   void make(Making& making) noexcept;
   void change(Accounts::iterator account, std::size_t Account::*what, int by) noexcept;
   void disown(std::uint64_t owner) noexcept;
   bool has_session(std::uint64_t owner) const noexcept;
   void stop_waiting(bool may_wait) noexcept;
-  std::unique_ptr<Session> connect(WaitLimit& limit);
   bool fit(const Session& session) const { return !distrusted_ && session.server() == server_; }
 
   const std::size_t most_, most_waiting_;
@@ -189,13 +220,20 @@ class SessionPool {
   mutable timed::BriefMutex mutex_;      // guards what follows
   std::condition_variable_any settled_;  // a session is made, or back from take_quiet()
   std::vector<Idle> idle_, aside_;       // with room for all: giving one back must not need memory
+  std::list<Idle> unlocking_, spare_;    // their answers are still to come, the oldest first; and places for more
+  std::vector<Unlock> unanswered_;       // by number
+  Unlock last_unlock_ = 0;
+  int late_ = 0;  // unlocks of a store far away that were not answered when their session was needed
+  Clock::time_point made_another_{};
   Lines line_, waiting_line_;            // by Place; the first one is next
   std::atomic<std::size_t> in_line_{0};  // how many stand in both. Written under the mutex
   std::uint64_t last_ticket_ = 0;
   std::list<Making> making_;
   bool closed_ = false;
-  std::size_t open_ = 0;                  // idle, aside, tended, taken or being made
+  std::size_t open_ = 0;                  // idle, unlocking, aside, tended, taken or being made
   std::size_t tended_ = 0;                // given out by take_quiet()
+  std::size_t of_nobody_ = 0;             // taken, and given to nobody: their locks are parked or about to end
+  std::size_t settling_ = 0;              // who wait for settled_, in take() and wait_for_unlocks()
   std::size_t waiting_ = 0;               // taken, and may_wait
   Accounts accounts_;                     // by owner; those with nothing are not there
   std::string server_;                    // Session::server()

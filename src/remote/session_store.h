@@ -54,11 +54,9 @@ class SessionStore {
   virtual std::int64_t fence_of(const LockReply& reply, const Session& session) = 0;
   // How LockReply::failed and LockReply::deadlock are told.
   virtual Error failure(const LockReply& reply, const std::string& doing) const = 0;
-  // Asks for a sign of life. Throws if there is none.
-  virtual void confirm(Session& session, WaitLimit& limit) = 0;
-  // The store ended the wait of an extend (LockReply::wait_is_long). Throws lost unless the rest of the lock is still
-  // held.
-  virtual void confirm_kept(Session& session, WaitLimit& limit) = 0;
+  // The store refused an extend, or ended its wait (LockReply::busy, wait_is_long). Throws lost unless the rest of the
+  // lock is still held.
+  virtual void confirm_kept(Session& session, const LockReply& reply, WaitLimit& limit) = 0;
 
   // LockReply::missing: whether the store makes the cells that are missing, the error if it does not, and the making.
   // That happens on a session that holds nothing. False: it was not in time.

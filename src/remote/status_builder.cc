@@ -46,6 +46,9 @@ class Builder {
   void build() {
     for (const Notice& notice : sources_.own) add(notice, true);
     for (const Notice& notice : sources_.others) {
+      if (!notice.queued()) lives_[notice.locker()] |= confirmed(notice);
+    }
+    for (const Notice& notice : sources_.others) {
       if (confirmed(notice)) add(notice, false);
     }
     for (const Locked& lock : sources_.view.locks) {
@@ -56,8 +59,19 @@ class Builder {
     for (const Stake& stake : stakes_) {
       if (!stake.waits && !stake.own) show_holder(stake);
     }
+    std::vector<std::size_t> waiters, queued;
     for (std::size_t i = 0; i < stakes_.size(); ++i) {
-      if (stakes_[i].waits) show_waiter(i);
+      const Stake& stake = stakes_[i];
+      if (!stake.waits) continue;
+      (stake.notice != nullptr && stake.notice->only_for_status() ? queued : waiters).push_back(i);
+    }
+    // Their numbers rise in the order of the queue.
+    std::sort(queued.begin(), queued.end(), [this](std::size_t a, std::size_t b) {
+      const Notice &one = *stakes_[a].notice, &other = *stakes_[b].notice;
+      return std::pair(one.locker(), one.session) < std::pair(other.locker(), other.session);
+    });
+    for (const std::vector<std::size_t>& some : {waiters, queued}) {
+      for (const std::size_t i : some) show_waiter(i);
     }
   }
 
@@ -73,7 +87,7 @@ class Builder {
   void add(const Notice& notice, bool own) {
     Stake stake;
     stake.who = {number(notice.owner), notice.owner_name,     notice.process, notice.program,
-                 notice.note,          Snapshot::Doing::runs, notice.host,    notice.session};
+                 notice.note,          Snapshot::Doing::runs, notice.host,    shown_session(notice.session)};
     stake.session = notice.session;
     stake.waits = notice.waits;
     stake.own = own;
@@ -92,6 +106,7 @@ class Builder {
 
   // A notice goes a moment after its lock or wait, and that of a killed process stays for seconds.
   bool confirmed(const Notice& notice) const {
+    if (notice.only_for_status()) return process_lives(notice);
     if (notice.queued()) return owner_holds(notice);
     return notice.waits ? !sources_.view.ended.contains(notice.session) : holds(notice);
   }
@@ -108,7 +123,15 @@ class Builder {
     return !any_told;
   }
 
+  // If the store shows that all locks and waits that a process has told of are over, so is its queue.
+  bool process_lives(const Notice& queued) const {
+    const auto found = lives_.find(queued.locker());
+    return found == lives_.end() || found->second;
+  }
+
+  // No view shows names.
   bool holds(const Notice& notice) const {
+    if (is_of_names(notice.session)) return true;
     if (sources_.view.with_locks && !sources_.view.with_locks->contains(notice.session)) return false;
     if (!sources_.view.all_holders) return true;
     const auto found = locks_of_.find(notice.session);
@@ -118,7 +141,7 @@ class Builder {
       return !lock->waits && !lock->cell;  // its page was not in memory
     });
     const auto missing = std::count_if(notice.nodes.begin(), notice.nodes.end(), [&](const Node& node) {
-      return std::none_of(locks.begin(), locks.end(), [&](const Locked* lock) {
+      return !by_name(node.cell) && std::none_of(locks.begin(), locks.end(), [&](const Locked* lock) {
         return !lock->waits && lock->cell && same_place(*lock->cell, node.cell) &&
                (lock->mode == Mode::X || node.cell.mode == Mode::S);
       });
@@ -281,7 +304,7 @@ class Builder {
       waiter.blocked_by.push_back(number(other->owner));
       for (const Node& wanted : stake.nodes) {
         const bool first = stuck == nullptr || place(wanted.cell) < place(stuck->cell);
-        const auto in_its_way = [&](const Node& node) { return conflict(node.cell, wanted.cell); };
+        const auto in_its_way = [&](const Node& node) { return in_the_way(wanted.cell, node.cell); };
         if (first && std::any_of(other->nodes.begin(), other->nodes.end(), in_its_way)) stuck = &wanted;
       }
     }
@@ -306,6 +329,7 @@ class Builder {
 
   const Sources& sources_;
   Snapshot& into_;
+  std::map<std::string_view, bool> lives_;  // by Notice::locker(): whether anything that it has told is confirmed
   std::vector<Stake> stakes_;
   std::vector<Notice> notices_;                                              // of the stakes that have one
   std::unordered_map<std::uint64_t, std::vector<const Locked*>> locks_of_;   // by session
@@ -340,7 +364,7 @@ Contention judge(const Cell& cell, std::span<const Node> wanted, std::span<const
         if (!same_place(its.cell, cell)) continue;
         any_had = true;
         if (its.text.empty()) sure = false;
-        if (!mine.text.empty() && mine.text == its.text && !compatible(mine.cell.mode, its.cell.mode)) {
+        if (!mine.text.empty() && mine.text == its.text && remote::in_the_way(mine.cell, its.cell)) {
           return Contention::own_target;
         }
       }
@@ -395,6 +419,7 @@ RowNames names_of_rows(std::uint32_t buckets) {
             }
           },
           .of_cell = [](const Cell& cell) -> std::optional<Snapshot::Row> {
+            if (by_name(cell)) return std::nullopt;
             return Snapshot::Row{cell.level, static_cast<std::uint32_t>(cell.key)};
           }};
 }

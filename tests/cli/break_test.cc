@@ -121,7 +121,7 @@ TEST(Break, an_answer_about_somebody_who_has_gone_is_not_an_answer) {
 TEST(Break, a_store_that_cannot_break_locks_says_so) {
   const Result result = run({"break", "--yes", "u1"}, "memory:");
   EXPECT_EQ(result.code, 64);
-  EXPECT_NE(result.err.find("only shm: can"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("only shm:, valkey: and redis: can"), std::string::npos) << result.err;
 }
 
 }  // namespace

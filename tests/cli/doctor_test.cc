@@ -1,6 +1,8 @@
 // doctor, and what explain says of a database, as the tool's users meet them.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "support/needs_server.h"
@@ -101,6 +103,33 @@ TEST(Explain, of_what_a_database_refuses_tells_why) {
   if (result.err.find("has no mysql: store") != std::string::npos) GTEST_SKIP() << "built without mysql:";
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("-- refused: shared u1: rows have no intention modes"), std::string::npos) << result.out;
+  // How many levels there are is not known: nobody was asked.
+  EXPECT_NE(result.out.find("(assuming MySQL, 10000000 buckets, 3 levels, because the server was not asked"),
+            std::string::npos)
+      << result.out;
+}
+
+TEST(Explain, of_names_on_a_database_does_not_speak_of_buckets) {
+  const Result result = run({"explain", "--on", "mysql://app@127.0.0.1:1/shop", "--named", "token-refresh"});
+  if (result.err.find("has no mysql: store") != std::string::npos) GTEST_SKIP() << "built without mysql:";
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("-- assuming MySQL, because the server was not asked"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("GET_LOCK"), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("bucket"), std::string::npos) << result.out;
+}
+
+// The statements in the pages, line by line. A server that does not answer is taken for one as the pages have it.
+TEST(Explain, of_a_database_prints_what_the_pages_say) {
+  const Result result = run({"explain", "--on", "mysql://app@127.0.0.1:1/shop", "u1/a1/r1"});
+  if (result.err.find("has no mysql: store") != std::string::npos) GTEST_SKIP() << "built without mysql:";
+  const std::size_t first = result.out.find("-- no two"), last = result.out.find("ROLLBACK;");
+  ASSERT_NE(last, std::string::npos) << result.out;
+  const std::string statements = result.out.substr(first, last - first) + "ROLLBACK;\n";
+  for (const char* page : {"cli.md", "mysql.md"}) {
+    std::ifstream file(std::string(HIERLOCK_DOCS "/") + page);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    EXPECT_NE(text.find(statements), std::string::npos) << page << " does not have:\n" << statements;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The lab as the tool's users meet it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -135,6 +136,63 @@ TEST_F(Lab, rewrites_what_is_expected_into_what_happens_and_keeps_the_rest) {
   EXPECT_EQ(again.code, 0);
   EXPECT_EQ(again.err, "");
   EXPECT_EQ(read(path), text);
+}
+
+TEST_F(Lab, each_order_of_a_file_is_played_and_rewritten) {
+  const std::string path = file("orders.scenario",
+                                "scenario orders\nT1 a: acquire u1\nT1 b: release\nT2 c: acquire u1 nowait\n"
+                                "order first\na\nc => ok  # it is not\nb\n"
+                                "order second\nc\na => blocked by T2\n");
+  const Result wrong = run({"lab", "run", path, "--on", "memory:"});
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_NE(wrong.out.find("orders: first"), std::string::npos) << wrong.out;
+  EXPECT_NE(wrong.out.find("1 passed, 1 failed"), std::string::npos) << wrong.out;
+  const std::string before = read(path);
+  const Result result = run({"lab", "run", path, "--on", "memory:", "--rewrite"});
+  EXPECT_EQ(result.code, 0) << result.out;
+  EXPECT_NE(result.out.find("2 passed"), std::string::npos) << result.out;
+  std::string after = before;
+  after.replace(after.find("c => ok"), 7, "c => busy");
+  EXPECT_EQ(read(path), after);
+}
+
+TEST_F(Lab, imports_a_spec_of_isolationtester) {
+  const std::string path = file("one.spec", "session a\nstep s { SELECT 1; }\nsession b\nstep t { SELECT 2; }\n");
+  const Result result = run({"lab", "import", path});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("a s: SELECT 1;\nb t: SELECT 2;\n\norder  permutation 1\n"), std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find("order  permutation 2\nt  => error not_played\n"), std::string::npos) << result.out;
+  const Result wrong = run({"lab", "import", file("wrong.spec", "session a\nstep s SELECT 1\n")});
+  EXPECT_EQ(wrong.code, 64);
+  EXPECT_NE(wrong.err.find("wrong.spec:2: SQL in braces expected"), std::string::npos) << wrong.err;
+  EXPECT_EQ(run({"lab", "import", path, "--json"}).code, 64);
+  EXPECT_EQ(run({"lab", "import", path, path}).code, 64);
+  EXPECT_EQ(run({"lab", "import", this->path("none.spec")}).code, 69);
+}
+
+TEST_F(Lab, imports_what_the_tester_prints_for_a_spec) {
+  const std::string spec = file("one.spec", "session a\nstep s { SELECT 1; }\n");
+  const std::string out =
+      file("one.out", "starting permutation: s\nstep s: SELECT 1;\n?column?\n--------\n       1\n(1 row)\n\n");
+  const Result result = run({"lab", "import", spec, "--expected", out});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("order  permutation 1\ns  => rows 1\n"), std::string::npos) << result.out;
+  const Result other = run({"lab", "import", spec, "--expected", file("two.out", "starting permutation: t\n")});
+  EXPECT_EQ(other.code, 64);
+  EXPECT_NE(other.err.find("two.out:1: `starting permutation: s` expected"), std::string::npos) << other.err;
+  EXPECT_EQ(run({"lab", "import", spec, "--expected", path("none.out")}).code, 69);
+  EXPECT_EQ(run({"lab", "run", spec, "--expected", out}).code, 64);
+}
+
+TEST_F(Lab, an_import_that_cannot_be_played_prints_an_error_and_no_draft) {
+  const std::string spec = file("one.spec", "session a\nstep s { SELECT 1; }\nsession b\nstep t { SELECT 2; }\n");
+  const Result result = run({"lab", "import", spec, "--on", "memory:"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_NE(result.err.find("one: permutation 1: "), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("(and 1 more order)"), std::string::npos) << result.err;
 }
 
 TEST_F(Lab, rewriting_keeps_what_is_expected_of_engines_that_were_not_played) {

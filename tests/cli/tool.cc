@@ -130,6 +130,8 @@ Running::Running(std::vector<std::string> arguments, const Options& options) {
         close(broken[1]);
       }
     }
+    // A shell that starts the tests with & has them ignore SIGINT, and programs inherit that.
+    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) ::signal(signal, SIG_DFL);
     for (const int signal : options.ignored) ::signal(signal, SIG_IGN);
     sigset_t set;
     sigemptyset(&set);

@@ -1,4 +1,4 @@
-// Capabilities: what a store cannot do is data, and asking for it fails loudly (B2).
+// Capabilities: what a store cannot do is data, and asking for it fails loudly (B1, B2).
 #include <algorithm>
 #include <fstream>
 
@@ -85,13 +85,13 @@ TEST_P(CapabilitiesOf, the_url_is_told_without_a_password) {
   EXPECT_EQ(locker().url().find("secret"), std::string::npos);
 }
 
-// README tells people what a store can do; they read that and not this.
-TEST_P(CapabilitiesOf, are_what_the_readme_says) {
-  if (GetParam().column.empty()) HIERLOCK_NOT_APPLICABLE() << "the README does not speak of " << GetParam();
-  std::ifstream readme(HIERLOCK_README);
+// docs/stores.md tells people what a store can do; they read that and not this.
+TEST_P(CapabilitiesOf, are_what_the_page_of_stores_says) {
+  if (GetParam().column.empty()) HIERLOCK_NOT_APPLICABLE() << "docs/stores.md does not speak of " << GetParam();
+  std::ifstream page(HIERLOCK_STORES_PAGE);
   std::vector<std::vector<std::string>> rows;  // of the table that has this store as a column
   std::size_t column = 0;
-  for (std::string line; std::getline(readme, line);) {
+  for (std::string line; std::getline(page, line);) {
     std::vector<std::string> cells = cells_of(line);
     if (column == 0) {
       const auto found = std::find(cells.begin(), cells.end(), GetParam().column);
@@ -107,7 +107,7 @@ TEST_P(CapabilitiesOf, are_what_the_readme_says) {
     for (const std::vector<std::string>& cells : rows) {
       if (cells[0].find(what) != std::string::npos) return cells.at(column);
     }
-    ADD_FAILURE() << "the README has no row about " << what;
+    ADD_FAILURE() << "docs/stores.md has no row about " << what;
     return {};
   };
   const auto yes = [&](const std::string& what) { return says(what) == "yes"; };

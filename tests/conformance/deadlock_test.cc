@@ -201,6 +201,8 @@ TEST_P(Deadlock, through_one_of_several_readers) {
 
 TEST_P(Deadlock, through_the_queue) {
   HIERLOCK_NEEDS(fifo);
+  if (table().holders_first())
+    HIERLOCK_NOT_APPLICABLE() << "carol holds a lock, so she does not stand behind the writer";
   // Carol could share with the reader, but stands behind the writer, who waits for the reader, who waits for carol.
   Party &reader = party("reader"), &writer = party("writer"), &carol = party("carol");
   const Outcome reading = granted(reader.acquire(shared("u1/a1/r1")));

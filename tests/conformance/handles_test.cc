@@ -68,7 +68,7 @@ TEST_P(Handles, a_release_does_not_wait_for_those_who_wait) {  // B6
   }
   const auto start = Clock::now();
   lock.release();
-  EXPECT_LT(Clock::now() - start, 1s * slowness);
+  EXPECT_LT(Clock::now() - start, 1s * slowness + late_bound);
   for (Pending& one : waiting) granted(one);
 }
 
@@ -129,12 +129,14 @@ TEST_P(Handles, a_lock_outlives_its_locker) {  // B6
   EXPECT_EQ(lock.fence(), fence);
   EXPECT_FALSE(lock.lost().stop_requested());
   if (table().one_for_all_lockers()) {
-    EXPECT_FALSE(locker().try_acquire("u1").has_value()) << "it stays held until it is released";
+    EXPECT_FALSE(elsewhere([&] { return locker().try_acquire("u1").has_value(); })) << "it stays held until released";
   }
   lock.release();
   EXPECT_FALSE(lock.held());
   if (table().one_for_all_lockers()) {
-    EXPECT_TRUE(locker().try_acquire("u1").has_value());
+    // Where a release does not wait for the server, the lock is free a moment later.
+    const auto is_free = [&] { return locker().try_acquire("u1").has_value(); };
+    EXPECT_TRUE(can().frees_at_once ? is_free() : eventually(is_free)) << state();
   }
 }
 

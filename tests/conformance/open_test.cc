@@ -25,7 +25,7 @@ TEST(Open, malformed_urls_are_refused) {
   for (const char* url : {"", "memory", ":", "://", " memory:", "mem ory:", "memory:\n", "memory:?=1",
                           "memory:?max_locks", "memory:?max_locks=", "memory:?max_locks=0", "memory:?max_locks=-1",
                           "memory:?max_locks=many", "memory:?max_locks=1e3", "memory:?max_locks=99999999999999999999",
-                          "memory:?max_locks=10&max_locks=20", "memory:?nonsense=1", "memory:somewhere"}) {
+                          "memory:?max_locks=10&max_locks=20", "memory:?nonsense=1", "memory:some where"}) {
     EXPECT_EQ(kind_of_opening(url), ErrorKind::invalid_argument) << '"' << url << '"';
     EXPECT_FALSE(message_of([&] { return open(url).url(); }).empty());
   }

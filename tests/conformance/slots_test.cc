@@ -1,5 +1,6 @@
 // Slots: at most N holders of a name at once (M1, M7).
 #include <atomic>
+#include <ctime>
 
 #include "support/suite.h"
 
@@ -45,24 +46,33 @@ TEST_P(Slots, at_most_n_at_once_under_many_threads) {  // M1
 
 TEST_P(Slots, several_that_come_free_at_once_are_taken_without_a_crush) {
   // Of several waiters that are woken together, the first to run is often not the first in the queue. It must not keep
-  // the processor busy until the others have run: that is slower by a factor of hundreds, and the bound is far from
-  // both.
+  // the processor busy until the others have run: that is slower by a factor of hundreds, and the bounds are far from
+  // both. A server takes time of its own, and a busy machine makes it longer; so there the processor time counts.
   constexpr int threads = 12, rounds = 150;
   const Target target = slots("s", 4);
   Locker& all = locker();
-  const auto start = Clock::now();
-  std::vector<std::future<void>> workers;
-  for (int worker = 0; worker < threads; ++worker) {
-    workers.push_back(std::async(std::launch::async, [&] {
-      for (int round = 0; round < rounds; ++round) {
-        const Lock lock = all.acquire(target);
-        std::this_thread::yield();
-      }
-    }));
+  const auto all_have_their_turns = [&] {
+    std::vector<std::future<void>> workers;
+    for (int worker = 0; worker < threads; ++worker) {
+      workers.push_back(std::async(std::launch::async, [&] {
+        for (int round = 0; round < rounds; ++round) {
+          const Lock lock = all.acquire(target);
+          std::this_thread::yield();
+        }
+      }));
+    }
+    for (std::future<void>& worker : workers) worker.get();
+  };
+  if (!can().across_machines && can().wakes_waiters) {
+    EXPECT_TRUE(tests::once_within(1s * slowness, [&] { return tests::time_of(all_have_their_turns); }))
+        << threads * rounds << " grants";
+    return;
   }
-  for (std::future<void>& worker : workers) worker.get();
-  if (can().wakes_waiters) {
-    EXPECT_LT(Clock::now() - start, 1s * slowness) << threads * rounds << " grants";
+  const std::clock_t start_of_work = std::clock();
+  all_have_their_turns();
+  const double worked = static_cast<double>(std::clock() - start_of_work) / CLOCKS_PER_SEC;
+  if (can().across_machines) {
+    EXPECT_LT(worked, 3.0 * slowness) << threads * rounds << " grants, seconds of this process";
   }
 }
 

@@ -1,4 +1,5 @@
 // Waiting: for ever, for a while, not at all, until told to stop (H2).
+#include <algorithm>
 #include <thread>
 
 #include "support/suite.h"
@@ -31,6 +32,34 @@ TEST_P(Waiting, a_timeout_is_neither_early_nor_late) {  // H2
   }
 }
 
+// Milliseconds, of waits on this machine: the median is what a user gets, and few may be worse. A machine that is
+// loaded makes some late, and one that stalls makes all of a round late. Waiting that is late by itself, because it
+// misses its own wake-up or counts in coarser steps, is late in each round.
+TEST_P(Waiting, timeouts_on_one_machine_are_kept_to_the_millisecond) {  // H2
+  if (can().across_machines) HIERLOCK_NOT_APPLICABLE() << GetParam() << " asks a server, which has tests of its own";
+  Party &alice = party("alice"), &bob = party("bob");
+  granted(alice.acquire("u1/a1/r1"));
+  std::string seen;
+  const auto kept = [&] {
+    constexpr std::size_t waits = 60;
+    std::vector<std::chrono::nanoseconds> late;
+    for (std::size_t i = 0; i < waits; ++i) {
+      const std::chrono::nanoseconds wanted = std::chrono::milliseconds(1 + i % 5);
+      const Outcome outcome = refused(bob.acquire("u1/a1/r1", {.timeout = wanted}), ErrorKind::timeout);
+      EXPECT_GE(outcome.took, wanted);
+      late.push_back(outcome.took - wanted);
+    }
+    std::sort(late.begin(), late.end());
+    const std::chrono::nanoseconds median = late[waits / 2], few = late[waits * 9 / 10];
+    const auto ms = [](auto time) { return std::to_string(std::chrono::duration<double, std::milli>(time).count()); };
+    seen += "\nmedian " + ms(median) + " ms late, one in ten " + ms(few) + " ms or more";
+    return median < 5ms * slowness && few < 50ms * slowness;
+  };
+  bool in_time = false;
+  for (int round = 0; round < 10 && !in_time; ++round) in_time = kept();
+  EXPECT_TRUE(in_time) << seen;
+}
+
 TEST_P(Waiting, a_timed_out_wait_leaves_nothing_behind) {
   Party &alice = party("alice"), &bob = party("bob"), &carol = party("carol");
   const Outcome held = granted(alice.acquire("u1/a1/r1"));
@@ -50,7 +79,8 @@ TEST_P(Waiting, try_forms_return_no_value_for_busy_and_timeout) {  // H2
   EXPECT_FALSE(locker().try_acquire("u1", 2ms).has_value());
   EXPECT_FALSE(locker().try_acquire({"u0", "u1"}).has_value());
   alice.release(held);
-  const std::optional<Lock> lock = locker().try_acquire("u1/a1");
+  std::optional<Lock> lock = locker().try_acquire("u1/a1");
+  if (!can().frees_at_once) eventually([&] { return lock || (lock = locker().try_acquire("u1/a1")); });
   ASSERT_TRUE(lock.has_value());
   EXPECT_TRUE(lock->held());
 }
@@ -144,7 +174,7 @@ TEST_P(Waiting, one_token_cancels_many_waits) {
   }
   stop.request_stop();
   for (Pending& pending : all) refused(pending, ErrorKind::cancelled);
-  EXPECT_EQ(locker().snapshot().waiters.size(), 0u) << state();
+  EXPECT_TRUE(eventually([&] { return locker().snapshot().waiters.empty(); })) << state();
 }
 
 TEST_P(Waiting, a_grant_that_races_with_its_timeout_is_never_lost) {

@@ -18,7 +18,8 @@
 
 namespace hierlock::conformance {
 
-// B5: a dead holder or waiter is out of the way within this time.
+// B5: a dead holder or waiter is out of the way within this time. It is judged where many die one after the other; a
+// single one may meet a machine that stalls, and has late_bound more.
 inline constexpr std::chrono::nanoseconds death_bound = 250ms * slowness;
 
 // How much later than asked threads are woken on this machine just now: a bound in time is only as good as that.
@@ -47,8 +48,8 @@ class Faults : public Conformance {
   // Ends all parties (one that died by itself fails the test) and makes a new table.
   void start_again();
 
-  // Does `blow`, and waits until the request is granted; that must not take longer than `bound`. Returns how long it
-  // was.
+  // Does `blow`, and waits until the request is granted; that must not take longer than `bound`, and what a machine
+  // that stalls may add. Returns how long it was, less what this machine is known to have been late.
   std::chrono::nanoseconds granted_after(Pending& pending, const std::function<void()>& blow,
                                          std::chrono::nanoseconds bound = death_bound);
 };

@@ -1,8 +1,10 @@
 // Killed: a holder or a waiter that dies is out of the way, whatever it was doing (B5).
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <random>
 
@@ -48,6 +50,8 @@ TEST_P(Killed, the_next_waiter_of_a_killed_holder_runs_within_250_ms) {  // B5
   }
   EXPECT_TRUE(nothing_left()) << state();
   report(times);
+  const auto late = std::count_if(times.begin(), times.end(), [](auto time) { return time >= death_bound; });
+  EXPECT_LE(static_cast<std::size_t>(late), times.size() / 5) << "of " << times.size();
 }
 
 TEST_P(Killed, a_waiter_in_the_same_process_as_the_test_is_woken_too) {  // B5
@@ -157,7 +161,7 @@ TEST_P(Killed, a_try_notices_though_nobody_was_waiting) {  // B5
   for (const Target& target : {Target("u1"), named("n"), slots("s", 1)}) {
     EXPECT_TRUE(eventually([&] { return locker().try_acquire(target).has_value(); })) << target.str();
   }
-  EXPECT_LT(Clock::now() - start, death_bound + unrest.worst());
+  EXPECT_LT(Clock::now() - start, death_bound + unrest.worst() + late_bound);
 }
 
 TEST_P(Killed, one_try_is_enough_for_a_process_that_comes_later) {  // B5
@@ -235,9 +239,12 @@ TEST_P(Killed, a_table_whose_users_all_die_at_once_is_opened_again) {  // B5
     int ready[2];
     ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
     std::vector<pid_t> children;
+    const pid_t test = ::getpid();
     for (int i = 0; i < crowd; ++i) {
       children.push_back(::fork());
       if (children.back() != 0) continue;
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // whatever becomes of the test, nobody stays behind
+      if (::getppid() != test) ::_exit(1);
       Locker own = open(url);
       const Lock lock = own.acquire("u1/a" + std::to_string(i)), read = own.acquire(shared("u2"));
       (void)!::write(ready[1], "h", 1);
@@ -256,7 +263,7 @@ TEST_P(Killed, a_table_whose_users_all_die_at_once_is_opened_again) {  // B5
     const auto start = Clock::now();
     Locker next = open(url);
     EXPECT_TRUE(next.try_acquire({"u1", "u2"}, patience).has_value());
-    EXPECT_LT(Clock::now() - start, 4 * death_bound + unrest.worst());
+    EXPECT_LT(Clock::now() - start, 4 * death_bound + unrest.worst() + late_bound);
     EXPECT_TRUE(next.snapshot().holders.empty()) << describe(next.snapshot());
     report({Clock::now() - start});
   }
@@ -314,7 +321,7 @@ TEST_P(Killed, in_the_middle_of_anything_leaves_a_table_that_works) {  // B5
     }
     const Lock one = locker().acquire(slots("s", 2), {.timeout = patience});
     const Lock two = locker().acquire(slots("s", 2), {.timeout = patience});
-    ASSERT_LT(Clock::now() - start, 2 * death_bound + unrest.worst()) << "in round " << round;
+    ASSERT_LT(Clock::now() - start, 2 * death_bound + unrest.worst() + late_bound) << "in round " << round;
   }
   EXPECT_TRUE(eventually([&] { return nothing_left(); })) << state();
 }

@@ -42,6 +42,10 @@ class End : public OnServer {
     behind_ = server();
     behind_->port = relay_->port();
     before_ = threads();
+    for (int i = 0; i < 20; ++i) {  // those of the last test may still be ending
+      std::this_thread::sleep_for(1ms);
+      before_ = std::min(before_, threads());
+    }
   }
   std::unique_ptr<Locker> open_behind(const std::string& more = "") const {
     return std::make_unique<Locker>(hierlock::open(url(*behind_, "tls=off" + (more.empty() ? "" : "&" + more))));
@@ -49,7 +53,7 @@ class End : public OnServer {
   Relay& relay() { return *relay_; }
   // That there are no connections any more, and no threads but so many of the test's own.
   testing::AssertionResult all_gone(int own_threads) {
-    if (eventually([&] { return relay_->open() == 0 && threads() == before_ + own_threads; }, 3s)) {
+    if (eventually([&] { return relay_->open() == 0 && threads() <= before_ + own_threads; })) {
       return testing::AssertionSuccess();
     }
     return testing::AssertionFailure() << relay_->open() << " connections are open, " << threads() - before_
@@ -73,7 +77,7 @@ TEST_P(End, takes_thread_and_connections_though_a_thread_that_used_the_locker_li
     const Lock one = locker->acquire("u1"), two = locker->acquire("u2");
     (void)locker->snapshot();
   });
-  EXPECT_EQ(relay().open(), 3u);
+  EXPECT_GE(relay().open(), 3u);
   locker.reset();
   EXPECT_TRUE(all_gone(1));
 }
@@ -96,9 +100,9 @@ TEST_P(End, leaves_a_lock_that_outlives_the_locker_as_it_was_until_its_release) 
   EXPECT_TRUE(lock.held());
   EXPECT_EQ(locked().size(), 2u);
   lock.release();
-  EXPECT_EQ(written_down(), "0");
+  EXPECT_TRUE(eventually([&] { return written_down() == "0"; }));
   EXPECT_TRUE(all_gone(1));
-  EXPECT_TRUE(locked().empty());
+  EXPECT_TRUE(all_free());
 }
 
 TEST_P(End, comes_with_the_last_of_several_locks) {  // B6
@@ -139,7 +143,7 @@ TEST_P(End, comes_once_whoever_is_the_last_of_those_who_release_and_the_locker_i
     for (std::thread& thread : threads) thread.join();
     if (HasFailure()) break;
   }
-  EXPECT_EQ(written_down(), "0");
+  EXPECT_TRUE(eventually([&] { return written_down() == "0"; }));
 }
 
 TEST_P(End, comes_when_the_last_lock_is_released_by_whoever_is_told_of_its_loss) {  // B4, B6
@@ -171,39 +175,39 @@ TEST_P(End, may_come_where_a_loss_is_told) {  // B4, B6
 }
 
 TEST_P(End, comes_though_a_connection_is_still_being_made_that_nobody_waits_for) {  // B6
-  std::unique_ptr<Locker> locker = open_behind();
-  const Bystander bystander([&] {
-    const Lock lock = locker->acquire("u1");
-    relay().pause();
-    EXPECT_FALSE(locker->try_acquire("u2", 100ms));
-    EXPECT_TRUE(eventually([&] { return relay().connections() == 2; }));
-    relay().resume();
-    relay().delay(200ms);
-  });
-  const auto begin = Clock::now();
-  locker.reset();
-  EXPECT_LT(Clock::now() - begin, 1300ms);
-  EXPECT_TRUE(all_gone(1));
-  relay().delay(0ms);
+  EXPECT_TRUE(once_within(1300ms, [&] {
+    std::unique_ptr<Locker> locker = open_behind();
+    const std::size_t before = relay().connections();
+    const Bystander bystander([&] {
+      const Lock lock = locker->acquire("u1");
+      relay().pause();
+      EXPECT_FALSE(locker->try_acquire("u2", 100ms));
+      EXPECT_TRUE(eventually([&] { return relay().connections() > before; }));
+      relay().resume();
+      relay().delay(200ms);
+    });
+    const auto took = time_of([&] { locker.reset(); });
+    EXPECT_TRUE(all_gone(1));
+    relay().delay(0ms);
+    return took;
+  }));
 }
 
 TEST_P(End, takes_a_second_at_most_where_the_server_does_not_answer) {  // B6
   for (const bool outlives : {false, true}) {
     SCOPED_TRACE(outlives);
-    std::unique_ptr<Locker> locker = open_behind("publish_after=0");
-    std::optional<Lock> lock;
-    const Bystander bystander([&] { lock = locker->acquire("u1"); });
-    if (outlives) locker.reset();
-    relay().pause();
-    const auto begin = Clock::now();
-    lock.reset();
-    EXPECT_LT(Clock::now() - begin, 1300ms);
-    const auto then = Clock::now();
-    locker.reset();
-    EXPECT_LT(Clock::now() - then, 1300ms);
-    relay().resume();  // until then it does not hear of what was closed
-    EXPECT_TRUE(all_gone(1));
-    relay().cut();
+    EXPECT_TRUE(once_within(1300ms, [&] {
+      std::unique_ptr<Locker> locker = open_behind("publish_after=0");
+      std::optional<Lock> lock;
+      const Bystander bystander([&] { lock = locker->acquire("u1"); });
+      if (outlives) locker.reset();
+      relay().pause();
+      const auto release = time_of([&] { lock.reset(); }), close = time_of([&] { locker.reset(); });
+      relay().resume();  // until then it does not hear of what was closed
+      EXPECT_TRUE(all_gone(1));
+      relay().cut();
+      return std::max(release, close);
+    }));
   }
 }
 

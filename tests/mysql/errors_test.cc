@@ -47,7 +47,7 @@ class Errors : public OnServer {
 };
 
 TEST_P(Errors, a_wait_that_cannot_be_ended_for_lack_of_descriptors_leaves_nothing) {  // H8
-  Locker one = open(), two = open();
+  Locker one = open(), two = open("publish_after=60000");  // else there may be a connection on the side
   std::optional<Lock> more = two.acquire("u2");
   Lock mine = two.acquire("u3");
   more.reset();  // its connection is there for the next
@@ -98,7 +98,7 @@ TEST_P(Errors, nobody_at_the_port_is_unavailable_at_once) {
   EXPECT_EQ(error->kind(), ErrorKind::unavailable) << error->what();
   EXPECT_TRUE(error->retryable());
   EXPECT_NE(std::string(error->what()).find(std::to_string(nobody.number)), std::string::npos) << error->what();
-  EXPECT_LT(Clock::now() - begin, 3s);
+  EXPECT_LT(Clock::now() - begin, 3s + stall);
 }
 
 TEST_P(Errors, a_server_that_does_not_answer_is_unavailable_in_bounded_time) {
@@ -106,7 +106,7 @@ TEST_P(Errors, a_server_that_does_not_answer_is_unavailable_in_bounded_time) {
   const auto opening = [&](const char* how) {
     const auto begin = Clock::now();
     EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)hierlock::open(url(at_port(silent.number), how)); }));
-    EXPECT_LT(Clock::now() - begin, 8s) << how;
+    EXPECT_LT(Clock::now() - begin, 8s + stall) << how;
   };
   auto without = std::async(std::launch::async, [&] { opening("tls=off"); });
   opening("tls=on");
@@ -120,10 +120,10 @@ TEST_P(Errors, who_does_not_want_to_wait_does_not_wait_for_a_server_that_falls_s
   relay.pause();
   auto begin = Clock::now();
   EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)locker.try_acquire("u1"); }));
-  EXPECT_LT(Clock::now() - begin, 4s) << "3 s on a connection that is there";
+  EXPECT_LT(Clock::now() - begin, 3s + stall) << "3 s on a connection that is there";
   begin = Clock::now();
   EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)locker.try_acquire("u1"); }));
-  EXPECT_LT(Clock::now() - begin, 6s) << "5 s if one has to be made";
+  EXPECT_LT(Clock::now() - begin, 5s + stall) << "5 s if one has to be made";
   relay.cut();
   relay.resume();
   EXPECT_TRUE(eventually([&] { return !error_of([&] { EXPECT_TRUE(locker.try_acquire("u1")); }); }));
@@ -136,7 +136,8 @@ TEST_P(Errors, a_deadline_is_kept_within_seconds_when_the_server_falls_silent) {
   relay.pause();
   const auto begin = Clock::now();
   (void)error_of([&] { EXPECT_FALSE(locker.try_acquire("u1", 100ms)); });
-  EXPECT_LT(Clock::now() - begin, 5s) << "4 s late at most: it cannot know that the server will not answer the KILL";
+  EXPECT_LT(Clock::now() - begin, 5s + stall)
+      << "4 s late at most: it cannot know that the server will not answer the KILL";
   relay.cut();
 }
 
@@ -147,7 +148,7 @@ TEST_P(Errors, an_extend_that_does_not_want_to_wait_knows_by_then_that_its_lock_
   relay.pause();
   const auto begin = Clock::now();
   const std::optional<Error> error = error_of([&] { lock.extend("u2", {.timeout = 0s}); });
-  EXPECT_LT(Clock::now() - begin, 10s);
+  EXPECT_LT(Clock::now() - begin, 10s + stall);
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->kind(), ErrorKind::lost) << error->what();
   EXPECT_FALSE(lock.held());
@@ -180,7 +181,7 @@ TEST(Names, that_nobody_resolves_are_unavailable_in_bounded_time) {  // H2
     const std::optional<Error> error =
         error_of([] { (void)hierlock::open("mysql://app:secret@db.example/shop?tls=off"); });
     if (!error || error->kind() != ErrorKind::unavailable) _exit(wrong);
-    _exit(Clock::now() - begin < 7s ? in_time : late);
+    _exit(Clock::now() - begin < 5s + stall ? in_time : late);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -221,18 +222,21 @@ TEST_P(Errors, cancelled_while_the_name_is_resolved_is_cancelled_at_once) {  // 
     Locker& locker = *opened;
     const Lock held = locker.acquire("u1");
     std::ofstream(names) << "";
-    std::stop_source stop;
-    Clock::time_point cancelled;
-    std::thread cancels([&] {
-      std::this_thread::sleep_for(300ms);
-      cancelled = Clock::now();
-      stop.request_stop();
+    const bool soon = once_within(500ms, [&] {
+      std::stop_source stop;
+      Clock::time_point cancelled;
+      std::thread cancels([&] {
+        std::this_thread::sleep_for(300ms);
+        cancelled = Clock::now();
+        stop.request_stop();
+      });
+      const std::optional<Error> error = error_of([&] { (void)locker.acquire("u2", {.cancel = stop.get_token()}); });
+      const auto ended = Clock::now();
+      cancels.join();
+      if (!error || error->kind() != ErrorKind::cancelled) _exit(wrong);
+      return ended - cancelled;
     });
-    const std::optional<Error> error = error_of([&] { (void)locker.acquire("u2", {.cancel = stop.get_token()}); });
-    const auto ended = Clock::now();
-    cancels.join();
-    if (!error || error->kind() != ErrorKind::cancelled) _exit(wrong);
-    _exit(ended - cancelled < 500ms ? in_time : late);
+    _exit(soon ? in_time : late);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -267,7 +271,7 @@ TEST_P(Errors, a_row_that_is_not_there_names_itself_and_its_cure_and_leaves_noth
   const std::string text = error->what();
   for (const char* part : {"level 2", "bucket", "hierlock provision"}) EXPECT_NE(text.find(part), text.npos) << text;
   EXPECT_EQ(text.find(server().password), text.npos) << text;
-  EXPECT_TRUE(locked().empty());
+  EXPECT_TRUE(all_free());
   EXPECT_EQ(plain().one("SELECT COUNT(*) FROM `" + table() + "`"), "2") << "nothing is made unless it is asked for";
   EXPECT_FALSE(error_of([&] { (void)locker.acquire("u1/a1"); }));
 }
@@ -305,8 +309,7 @@ TEST_P(Errors, what_rows_cannot_say_is_refused_with_what_can_be_done_between_mac
     EXPECT_EQ(std::string(error->what()).find("shm:"), std::string::npos)
         << "its locks would be none: " << error->what();
   };
-  refused(named("token-refresh"), ErrorKind::unsupported, "lock a path in its place, such as names/token-refresh");
-  refused(slots("import", 3), ErrorKind::unsupported, "no slots yet");
+  refused(shared(named("token-refresh")), ErrorKind::unsupported, "names cannot be shared");
   refused(Target("a/b/c/d"), ErrorKind::invalid_argument, "another table= with more --levels");
   refused(shared("u1"), ErrorKind::unsupported, "at the deepest level only (level 2)");
 }
@@ -324,7 +327,7 @@ TEST_P(Errors, who_may_only_read_is_denied_and_told_what_is_missing) {
   EXPECT_EQ(error->kind(), ErrorKind::denied) << error->what();
   EXPECT_EQ(error->native_code(), 1142) << error->what();
   EXPECT_NE(std::string(error->what()).find(table()), std::string::npos) << error->what();
-  EXPECT_TRUE(locked().empty());
+  EXPECT_TRUE(all_free());
 }
 
 TEST_P(Errors, who_may_not_make_tables_is_denied_with_lazy_provisioning) {
@@ -408,13 +411,13 @@ TEST_P(Errors, a_deadlock_is_told_and_releases_the_whole_lock) {  // H9, H8, B11
   EXPECT_NE(std::string(error.what()).find("released"), std::string::npos) << "the error says so: " << error.what();
   EXPECT_FALSE(victim.held());
   EXPECT_TRUE(winner.held());
-  EXPECT_EQ(locked().size(), 6u) << "all of the winner's, nothing else";
+  EXPECT_TRUE(only_stay_locked(6)) << "all of the winner's, nothing else";
   winner.release();
-  EXPECT_TRUE(locked().empty());
+  EXPECT_TRUE(all_free());
   // Neither the queue in the process nor the pool of connections keeps anything of the victim.
   for (Locker* locker : {&one, &two}) {
     EXPECT_TRUE(locker->acquire({"u1/a1/r1", "u2/a1/r1"}, {.timeout = 5s}).held());
-    EXPECT_TRUE(locker->snapshot().holders.empty());
+    EXPECT_TRUE(eventually([&] { return locker->snapshot().holders.empty(); }));  // a ROLLBACK may be under way
   }
 }
 
@@ -425,7 +428,7 @@ TEST_P(Errors, a_timeout_leaves_nothing_locked) {  // H8, H9
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->kind(), ErrorKind::timeout) << error->what();
   EXPECT_TRUE(error->retryable());
-  EXPECT_TRUE(eventually([&] { return locked().size() == 3; }, 5s)) << "what the holder has, and nothing else";
+  EXPECT_TRUE(only_stay_locked(3)) << "what the holder has, and nothing else";
   EXPECT_TRUE(two.acquire("u9/a9/r9").held());
 }
 
@@ -445,7 +448,7 @@ TEST_P(Errors, a_wait_outlives_the_servers_own_timeout) {  // H9, H2
   const std::int64_t before = held.fence();
   held.release();
   EXPECT_GT(asks.get(), before);
-  EXPECT_TRUE(locked().empty());
+  EXPECT_TRUE(all_free());
 }
 
 TEST_P(Errors, an_extend_that_waits_long_keeps_what_it_holds) {  // B4

@@ -74,16 +74,22 @@ TEST_P(Exec, the_time_for_connecting_is_part_of_the_timeout) {  // H2
   Relay relay(server().host, server().port);
   Server behind = server();
   behind.port = relay.port();
-  relay.pause();
-  const auto begin = Clock::now();
-  Program tool({HIERLOCK_BIN, "--on", url(behind, "tls=off"), "exec", "--timeout", "4s", "u1/a1", "--", "true"});
-  EXPECT_TRUE(eventually([&] { return relay.connections() > 0; }));
-  std::this_thread::sleep_until(begin + 2s);
-  relay.resume();
-  EXPECT_EQ(tool.wait(), 75);
-  const auto took = Clock::now() - begin;
-  EXPECT_GT(took, 3900ms);
-  EXPECT_LT(took, 5500ms) << took / 1ms << " ms";
+  EXPECT_TRUE(once_within(
+      5500ms,
+      [&] {
+        relay.pause();
+        const std::size_t before = relay.connections();
+        const auto begin = Clock::now();
+        Program tool({HIERLOCK_BIN, "--on", url(behind, "tls=off"), "exec", "--timeout", "4s", "u1/a1", "--", "true"});
+        EXPECT_TRUE(eventually([&] { return relay.connections() > before; }));
+        std::this_thread::sleep_until(begin + 2s);
+        relay.resume();
+        EXPECT_EQ(tool.wait(), 75);
+        const auto took = Clock::now() - begin;
+        EXPECT_GT(took, 3900ms);
+        return took;
+      },
+      3));
 }
 
 HIERLOCK_ON_BOTH_SERVERS(Exec);
@@ -104,6 +110,14 @@ Ended run_to_its_end(const std::vector<std::string>& arguments) {
   Program tool(arguments);
   return end_of(tool, begin);
 }
+Ended run_within(std::chrono::seconds bound, const std::vector<std::string>& arguments) {
+  Ended ended;
+  EXPECT_TRUE(once_within(bound, [&] {
+    ended = run_to_its_end(arguments);
+    return ended.took;
+  })) << ended.said;
+  return ended;
+}
 
 class NoAnswer : public testing::TestWithParam<Silent::How> {
  protected:
@@ -112,44 +126,46 @@ class NoAnswer : public testing::TestWithParam<Silent::How> {
 
 TEST_P(NoAnswer, a_timeout_ends_an_exec_that_connects) {  // H2
   const Ended ended =
-      run_to_its_end({HIERLOCK_BIN, "--on", server_.url(), "exec", "--timeout", "1s", "u1", "--", "true"});
+      run_within(3s, {HIERLOCK_BIN, "--on", server_.url(), "exec", "--timeout", "1s", "u1", "--", "true"});
   EXPECT_EQ(ended.code, 75);
   EXPECT_GE(ended.took, 1s);
-  EXPECT_LT(ended.took, 3s) << ended.said;
   EXPECT_NE(ended.said.find("u1 was not acquired within 1s: cannot connect to "), std::string::npos) << ended.said;
 }
 
 TEST_P(NoAnswer, a_timeout_while_connecting_has_the_conflict_exit_code) {
-  const Ended ended = run_to_its_end(
-      {HIERLOCK_BIN, "--on", server_.url("tls=off"), "exec", "-w", "0.2", "-E", "9", "u1", "--", "true"});
+  const Ended ended = run_within(
+      2s, {HIERLOCK_BIN, "--on", server_.url("tls=off"), "exec", "-w", "0.2", "-E", "9", "u1", "--", "true"});
   EXPECT_EQ(ended.code, 9) << ended.said;
-  EXPECT_LT(ended.took, 2s);
 }
 
 TEST_P(NoAnswer, an_exec_that_does_not_wait_gives_up_after_two_seconds) {  // H2
-  const Ended ended = run_to_its_end({HIERLOCK_BIN, "--on", server_.url(), "exec", "-n", "u1", "--", "true"});
+  const Ended ended = run_within(4s, {HIERLOCK_BIN, "--on", server_.url(), "exec", "-n", "u1", "--", "true"});
   EXPECT_EQ(ended.code, 69) << ended.said;
-  EXPECT_LT(ended.took, 4s);
 }
 
 TEST_P(NoAnswer, open_ends_at_its_own_deadline_and_when_it_is_cancelled) {  // H2
   mysql::enable();
-  auto begin = Clock::now();
-  EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)open(server_.url(), {.connect_timeout = 300ms}); }));
-  EXPECT_LT(Clock::now() - begin, 2s);
+  EXPECT_TRUE(once_within(2s, [&] {
+    return time_of([&] {
+      EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)open(server_.url(), {.connect_timeout = 300ms}); }));
+    });
+  }));
   EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)open(server_.url(), {.connect_timeout = -1s}); }));
+  const auto cancelled = [&](const std::stop_token& cancel) {
+    return time_of(
+        [&] { EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { (void)open(server_.url(), {.cancel = cancel}); })); });
+  };
+  EXPECT_TRUE(once_within(2s, [&] {
+    std::stop_source stop;
+    std::jthread cancels([&] {
+      std::this_thread::sleep_for(200ms);
+      stop.request_stop();
+    });
+    return cancelled(stop.get_token());
+  }));
   std::stop_source stop;
-  std::thread cancels([&] {
-    std::this_thread::sleep_for(200ms);
-    stop.request_stop();
-  });
-  begin = Clock::now();
-  EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { (void)open(server_.url(), {.cancel = stop.get_token()}); }));
-  EXPECT_LT(Clock::now() - begin, 2s);
-  cancels.join();
-  begin = Clock::now();
-  EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { (void)open(server_.url(), {.cancel = stop.get_token()}); }));
-  EXPECT_LT(Clock::now() - begin, 1s);
+  stop.request_stop();
+  EXPECT_TRUE(once_within(1s, [&] { return cancelled(stop.get_token()); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(, NoAnswer, testing::Values(Silent::How::accepts, Silent::How::unreachable),
@@ -187,7 +203,7 @@ TEST(Connecting, a_signal_ends_every_command_at_once) {
       tool.signal(signal);
       const Ended ended = end_of(tool, begin);
       EXPECT_EQ(ended.code, 128 + signal) << ended.said;
-      EXPECT_LT(ended.took, 1s);
+      EXPECT_LT(ended.took, 4s) << "by itself it would wait for 5 s";
     }
   }
 }

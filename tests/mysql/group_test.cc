@@ -96,7 +96,7 @@ TEST(Group, a_primary_that_loses_the_majority_loses_its_locks_and_is_refused) { 
   other.stop();
   ASSERT_TRUE(eventually([&] { return primary.others("UNREACHABLE") == "1"; }, 60s));
   EXPECT_EQ(primary.plain().one("SELECT @@global.read_only"), "0") << "nothing else tells";
-  EXPECT_TRUE(eventually([&] { return !lock.held(); }, 10s));
+  EXPECT_TRUE(eventually([&] { return !lock.held(); }, 10s + stall));
   EXPECT_TRUE(fails_with(
       ErrorKind::unsafe_topology, [&] { (void)hierlock::open(primary.url()); }, "majority"));
   EXPECT_EQ(finding(primary.url(), "group_replication").verdict, Finding::Verdict::unsafe);

@@ -11,8 +11,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "on_server.h"
-#include "support/own_server.h"
+#include "on_own_server.h"
 
 namespace hierlock::mysql_tests {
 namespace {
@@ -65,7 +64,7 @@ struct Board {
   std::atomic<std::uint64_t> grants, writes, losses, refusals, stale, stale_while_held, twice;
 };
 
-class KilledServer : public testing::TestWithParam<std::string> {
+class KilledServer : public OnOwnServer {
  protected:
   // One of two resources, or the account of both.
   static void work(const std::string& url, Board& board, unsigned number) {
@@ -87,7 +86,7 @@ class KilledServer : public testing::TestWithParam<std::string> {
             if (answer != Register::Answer::stale) continue;
             // Somebody was granted it after us: so it is not ours any more, and we know, or learn it as soon as we run
             // (B4).
-            const bool known = eventually([&] { return !lock.held(); }, 2s);
+            const bool known = eventually([&] { return !lock.held(); }, 2s + stall);
             ++(known ? board.stale : board.stale_while_held);
           }
           std::this_thread::sleep_for(std::chrono::microseconds(random() % (random() % 8 == 0 ? 40'000 : 3000)));
@@ -103,11 +102,7 @@ class KilledServer : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(KilledServer, under_load_breaks_nothing) {  // B3, B4
-  HIERLOCK_NEEDS_SERVER(GetParam() == "mysql" ? "MYSQL" : "MARIADB");
-  mysql::enable();
-  const OwnServer* const own = OwnServer::get(GetParam());
-  ASSERT_NE(own, nullptr) << "tools/servers cannot start another " << GetParam();
-  const std::string url = own->url() + "?provision=lazy&table=server_storm";
+  const std::string url = url_of("server_storm");
   void* const memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   Board& board = *new (memory) Board{};
@@ -127,15 +122,12 @@ TEST_P(KilledServer, under_load_breaks_nothing) {  // B3, B4
     const std::uint64_t before = board.grants;
     return eventually([&, before] { return board.grants > before + 80; }, 30s);
   };
-  const auto servers = [&](const std::string& what) {
-    return std::system(("'" HIERLOCK_SERVERS "' " + what + " " + own->name() + " >/dev/null 2>&1").c_str()) == 0;
-  };
   EXPECT_TRUE(more_grants());
   for (int kills = 0; kills < 2; ++kills) {
     // Some of them sleep over it, and wake up with locks that others have by then.
     for (std::size_t i = 0; i < workers / 2; ++i) kill(pids[i], SIGSTOP);
-    EXPECT_TRUE(servers("kill"));
-    EXPECT_TRUE(servers("start"));
+    EXPECT_TRUE(own().control("kill"));
+    EXPECT_TRUE(own().control("start"));
     EXPECT_TRUE(more_grants()) << "after the server was killed";
     for (std::size_t i = 0; i < workers / 2; ++i) kill(pids[i], SIGCONT);
     EXPECT_TRUE(more_grants());
@@ -158,8 +150,7 @@ TEST_P(KilledServer, under_load_breaks_nothing) {  // B3, B4
   munmap(memory, sizeof(Board));
 }
 
-INSTANTIATE_TEST_SUITE_P(, KilledServer, testing::Values("mysql", "mariadb"),
-                         [](const auto& engine) { return engine.param; });
+HIERLOCK_ON_OWN_SERVERS(KilledServer);
 
 }  // namespace
 }  // namespace hierlock::mysql_tests

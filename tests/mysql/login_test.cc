@@ -1,5 +1,13 @@
 // Logging in: encryption, certificates, and the ways an account proves who it is.
+#include <mysql.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <future>
+#include <iostream>
+#include <latch>
+#include <thread>
 
 #include "on_server.h"
 #include "relay.h"
@@ -40,7 +48,7 @@ TEST(Impostors, who_asks_for_the_password_itself_does_not_get_it) {
     const auto begin = Clock::now();
     EXPECT_TRUE(fails_with(
         ErrorKind::denied, [&] { (void)hierlock::open(impostor.url("app", "hunter2", "tls=off")); }, proof));
-    EXPECT_LT(Clock::now() - begin, 3s) << "nobody is asked at the terminal";
+    EXPECT_LT(Clock::now() - begin, 3s + stall) << "nobody is asked at the terminal";
     EXPECT_EQ(impostor.heard().find("hunter2"), std::string::npos) << proof;
   }
 }
@@ -147,16 +155,11 @@ TEST_P(Tls, a_server_that_falls_silent_in_the_handshake_is_unavailable_in_bounde
   Relay relay(server().host, server().port);
   Server behind = server();
   behind.port = relay.port();
-  relay.delay(300ms);  // so long after it connects it hears the greeting, and answers
+  relay.pause_at("");  // its answer to the greeting
   auto opens = std::async(std::launch::async, [&] {
-    const auto begin = Clock::now();
     EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)hierlock::open(url(behind, "tls=on")); }));
-    return Clock::now() - begin;
   });
-  EXPECT_TRUE(eventually([&] { return relay.connections() == 1; }));
-  std::this_thread::sleep_for(450ms);
-  relay.pause();
-  const bool ends = opens.wait_for(8s) == std::future_status::ready;
+  const bool ends = opens.wait_for(8s + stall) == std::future_status::ready;
   EXPECT_TRUE(ends);
   if (!ends) relay.cut();
   opens.wait();
@@ -250,6 +253,44 @@ TEST_P(Sha2, its_older_form_is_a_way_in_as_well) {
 }
 
 HIERLOCK_ON_BOTH_SERVERS(Sha2);
+
+#if !defined(__SANITIZE_THREAD__)  // that of gcc 12 ends a forked child that makes threads
+class FirstLogins : public OnServer {};
+
+// The client library loads the plugin for a way in when it first needs it. Two threads that need it at the same moment
+// must both get in.
+TEST_P(FirstLogins, of_many_threads_at_once_succeed) {
+  const std::string where = url();
+  (void)hierlock::open(where).acquire("u1");  // the table is there
+  for (int round = 0; round < 5; ++round) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      mysql_library_end();  // all plugins are forgotten
+      std::atomic<int> failed{0};
+      {
+        constexpr int threads = 32;
+        std::latch ready(threads);
+        std::vector<std::jthread> openers;
+        for (int i = 0; i < threads; ++i) {
+          openers.emplace_back([&] {
+            ready.arrive_and_wait();
+            if (const std::optional<Error> error = error_of([&] { (void)hierlock::open(where); })) {
+              if (failed.fetch_add(1) == 0) std::cerr << error->what() << '\n';
+            }
+          });
+        }
+      }
+      _exit(failed.load());
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+  }
+}
+
+HIERLOCK_ON_BOTH_SERVERS(FirstLogins);
+#endif
 
 class Socket : public Login {};
 

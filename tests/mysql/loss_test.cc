@@ -14,10 +14,10 @@
 
 #include <hierlock/operate.h>
 
-#include "on_server.h"
+#include "on_own_server.h"
 #include "program.h"
 #include "relay.h"
-#include "support/own_server.h"
+#include "support/machines.h"
 
 namespace hierlock::mysql_tests {
 namespace {
@@ -29,7 +29,7 @@ constexpr int slowness = 1;
 #endif
 
 constexpr auto at_once = 1000ms * slowness;
-constexpr auto vanished = 15s;  // B5: by then the server has freed what nobody can release any more
+constexpr auto vanished = 15s + stall;  // B5: by then the server has freed what nobody can release any more
 constexpr auto released = 1000ms + 300ms * slowness;  // B6, and what a busy machine adds
 
 // The moment of a fact, as others may see it.
@@ -65,15 +65,19 @@ testing::AssertionResult is_lost(Lock& lock) {
   return fails_with(ErrorKind::lost, [&] { (void)lock.fence(); });
 }
 
-testing::AssertionResult becomes_lost(Lock& lock, const Told& told, const std::function<void()>& blow) {
-  if (!lock.held()) return testing::AssertionFailure() << "it was not held before";
-  const auto begin = Clock::now();
-  blow();
-  if (!eventually([&] { return told.moment().come(); })) return testing::AssertionFailure() << "nobody was told";
-  if (const auto took = told.moment().since(begin); took > at_once) {
-    return testing::AssertionFailure() << "told after " << took / 1ms << " ms";
-  }
-  return is_lost(lock);
+// Locks the path and blows: its holder is told at once. A machine that stalls tells it late, so that is tried again.
+testing::AssertionResult becomes_lost(Locker& locker, const std::string& path, Lock& lock,
+                                      const std::function<void()>& blow) {
+  return once_within(at_once, [&] {
+    lock = locker.acquire(path, {.timeout = 20s});
+    const Told told(lock);
+    EXPECT_TRUE(lock.held());
+    const auto begin = Clock::now();
+    blow();
+    EXPECT_TRUE(eventually([&] { return told.moment().come(); })) << "nobody was told";
+    EXPECT_TRUE(is_lost(lock));
+    return told.moment().since(begin);
+  });
 }
 
 class Loss : public OnServer {
@@ -98,16 +102,16 @@ class Loss : public OnServer {
 TEST_P(Loss, a_lock_whose_session_is_killed_is_lost_at_once) {  // B4
   const Server mine = make_user("ALL", server().database + ".*");
   Locker locker = hierlock::open(url(mine)), other = open();
-  Lock lock = locker.acquire("u1/a1/r1");
-  const std::int64_t fence = lock.fence();
-  const Told told(lock);
-  EXPECT_TRUE(becomes_lost(lock, told, [&] {
+  Lock lock;
+  std::int64_t fence = 0;
+  EXPECT_TRUE(becomes_lost(locker, "u1/a1/r1", lock, [&] {
+    fence = lock.fence();
     for (const auto& row :
          plain().ask("SELECT ID FROM information_schema.processlist WHERE USER='" + mine.user + "'")) {
       (void)plain().code_of("KILL " + row.at(0));
     }
   }));
-  EXPECT_GT(other.acquire("u1/a1/r1", {.timeout = 5s}).fence(), fence);  // B3
+  EXPECT_GT(other.acquire("u1/a1/r1", {.timeout = 20s}).fence(), fence);  // B3
   lock.release();
   lock.release();  // B6: harmless
   EXPECT_TRUE(locker.acquire("u1/a1/r1").held()) << "the next has a new session";
@@ -134,10 +138,9 @@ TEST_P(Loss, an_extend_of_a_lock_whose_session_was_killed_says_that_it_is_lost) 
 TEST_P(Loss, a_lock_whose_connection_is_cut_is_lost_at_once) {  // B4
   Relay relay(server().host, server().port);
   Locker locker = hierlock::open(through(relay)), other = open();
-  Lock lock = locker.acquire("u1/a1/r1");
-  const Told told(lock);
-  EXPECT_TRUE(becomes_lost(lock, told, [&] { relay.cut(); }));
-  EXPECT_TRUE(other.acquire("u1", {.timeout = 5s}).held()) << "and the server has freed it";  // B5
+  Lock lock;
+  EXPECT_TRUE(becomes_lost(locker, "u1/a1/r1", lock, [&] { relay.cut(); }));
+  EXPECT_TRUE(other.acquire("u1", {.timeout = 20s}).held()) << "and the server has freed it";  // B5
   EXPECT_TRUE(fails_with(ErrorKind::lost, [&] { lock.extend("u2"); }));
 }
 
@@ -179,9 +182,8 @@ TEST_P(Loss, a_callback_that_takes_long_keeps_nobody_from_looking_after_the_othe
 TEST_P(Loss, one_of_two_locks_may_be_lost_and_the_other_kept) {  // B4
   Relay relay(server().host, server().port);
   Locker behind_it = hierlock::open(through(relay)), locker = open();
-  Lock goes = behind_it.acquire("u1"), stays = locker.acquire("u2");
-  const Told told(goes);
-  EXPECT_TRUE(becomes_lost(goes, told, [&] { relay.cut(); }));
+  Lock goes, stays = locker.acquire("u2");
+  EXPECT_TRUE(becomes_lost(behind_it, "u1", goes, [&] { relay.cut(); }));
   EXPECT_TRUE(stays.held());
   EXPECT_FALSE(stays.lost().stop_requested());
 }
@@ -191,7 +193,7 @@ TEST_P(Loss, who_asks_for_lost_only_after_the_loss_is_told_at_once) {  // B4
   Locker locker = hierlock::open(through(relay));
   Lock lock = locker.acquire("u1");
   relay.cut();
-  EXPECT_TRUE(eventually([&] { return !lock.held(); }, 5s));
+  EXPECT_TRUE(eventually([&] { return !lock.held(); }));
   EXPECT_TRUE(lock.lost().stop_requested());
 }
 
@@ -205,8 +207,8 @@ TEST_P(Loss, a_holder_that_is_killed_frees_at_once) {  // B5
   EXPECT_FALSE(locker.try_acquire("u1"));
   const auto begin = Clock::now();
   holder.kill();
-  EXPECT_TRUE(locker.acquire("u1", {.timeout = 10s}).held());
-  EXPECT_LT(Clock::now() - begin, at_once);
+  EXPECT_TRUE(locker.acquire("u1", {.timeout = 30s}).held());
+  EXPECT_LT(Clock::now() - begin, at_once + stall);
 }
 
 TEST_P(Loss, a_child_that_destroys_its_copies_takes_nothing_from_its_parent) {  // B6
@@ -236,10 +238,14 @@ TEST_P(Loss, a_child_that_destroys_its_copies_takes_nothing_from_its_parent) {  
   EXPECT_FALSE(other.try_acquire("u1/a1/r1"));
   EXPECT_TRUE(lock->held());
   EXPECT_FALSE(lock->lost().stop_requested());
-  EXPECT_EQ(sessions(), before);
+  // The parent may have made one on the side meanwhile.
+  const Plain::Rows after = sessions();
+  for (const auto& session : before) {
+    EXPECT_NE(std::find(after.begin(), after.end(), session), after.end()) << "session " << session.at(0);
+  }
   lock->extend("u3", {.timeout = 5s});  // its session still answers
   lock.reset();
-  EXPECT_TRUE(other.try_acquire("u1/a1/r1"));
+  EXPECT_TRUE(eventually([&] { return other.try_acquire("u1/a1/r1").has_value(); }));
 }
 
 // The server finds the deadlock at the moment at which the time is up, or nearly.
@@ -262,15 +268,26 @@ TEST_P(Loss, an_extend_that_is_too_late_in_a_deadlock_keeps_its_lock_or_says_tha
 TEST_P(Loss, heartbeats_are_not_on_the_way_of_a_lock) {  // B4
   Relay relay(server().host, server().port);
   Locker locker = hierlock::open(through(relay));
+  int executes = 0, rollbacks = 0, others = 0;
+  // release() does not wait for its ROLLBACK, so the relay may see it later.
+  const auto given_back = [&] {
+    return eventually([&] {
+      executes = rollbacks = others = 0;
+      bool all = false;
+      for (const Relay::Command& command : relay.commands()) {
+        ++(locks(command) ? executes : rolls_back(command) ? rollbacks : others);
+        if (locks(command) || rolls_back(command)) all = rolls_back(command);
+      }
+      return all;
+    });
+  };
   locker.acquire("u1/a1/r1").release();
+  ASSERT_TRUE(given_back());
   relay.forget();
   const auto begin = Clock::now();
   for (int i = 0; i < 100; ++i) locker.acquire("u1/a1/r1").release();
   const auto took = Clock::now() - begin;
-  int executes = 0, rollbacks = 0, others = 0;
-  for (const Relay::Command& command : relay.commands()) {
-    ++(locks(command) ? executes : rolls_back(command) ? rollbacks : others);
-  }
+  EXPECT_TRUE(given_back());
   EXPECT_EQ(executes, 100);
   EXPECT_EQ(rollbacks, 100);
   if (took < 1s) {
@@ -281,56 +298,54 @@ TEST_P(Loss, heartbeats_are_not_on_the_way_of_a_lock) {  // B4
 TEST_P(Loss, a_release_that_the_server_does_not_answer_takes_a_second_at_most) {  // B6
   for (const char* const more : {"", "publish_after=0"}) {
     SCOPED_TRACE(more);
-    Relay relay(server().host, server().port);
-    Locker locker = hierlock::open(through(relay, more));
-    Lock lock = locker.acquire("u1/a1/r1");
-    relay.pause();
-    const auto begin = Clock::now();
-    lock.release();
-    EXPECT_LT(Clock::now() - begin, released);
-    EXPECT_FALSE(lock.held());
-    relay.cut();  // the server frees it now, for the next turn
+    EXPECT_TRUE(once_within(released, [&] {
+      Relay relay(server().host, server().port);
+      Locker locker = hierlock::open(through(relay, more));
+      Lock lock = locker.acquire("u1/a1/r1");
+      relay.pause();
+      const auto took = time_of([&] { lock.release(); });
+      EXPECT_FALSE(lock.held());
+      relay.cut();  // the server frees it now, for the next turn
+      return took;
+    }));
   }
 }
 
 TEST_P(Loss, a_locker_whose_server_does_not_answer_is_destroyed_within_a_second) {  // B6
   for (const char* const more : {"", "publish_after=0"}) {
     SCOPED_TRACE(more);
-    Relay relay(server().host, server().port);
-    auto locker = std::make_unique<Locker>(hierlock::open(through(relay, more)));
-    std::optional<Lock> lock = locker->acquire("u1/a1/r1");
-    if (*more == '\0') {  // it has lasted long enough to be written down, on a connection of its own
-      EXPECT_TRUE(eventually([&] { return relay.connections() > 1; }));
-    }
-    relay.pause();
-    auto begin = Clock::now();
-    lock.reset();
-    EXPECT_LT(Clock::now() - begin, released);
-    begin = Clock::now();
-    locker.reset();
-    EXPECT_LT(Clock::now() - begin, released);
-    relay.cut();
+    EXPECT_TRUE(once_within(released, [&] {
+      Relay relay(server().host, server().port);
+      auto locker = std::make_unique<Locker>(hierlock::open(through(relay, more)));
+      std::optional<Lock> lock = locker->acquire("u1/a1/r1");
+      if (*more == '\0') {  // it has lasted long enough to be written down, on a connection of its own
+        EXPECT_TRUE(eventually([&] { return relay.connections() > 1; }));
+      }
+      relay.pause();
+      const auto release = time_of([&] { lock.reset(); }), close = time_of([&] { locker.reset(); });
+      relay.cut();
+      return std::max(release, close);
+    }));
   }
 }
 
 TEST_P(Loss, releases_take_a_second_at_most_while_nobody_can_write_down_who_holds) {  // B6
   constexpr int many = 4;
   Locker locker = open("publish_after=0");
-  std::vector<Lock> held;
-  for (int i = 0; i < many; ++i) held.push_back(locker.acquire("u" + std::to_string(i)));
   Plain maintenance(operator_server());
-  maintenance.ask("LOCK TABLES `" + table() + "_notices` WRITE");
-  std::vector<std::thread> threads;
-  for (Lock& lock : held) {
-    threads.emplace_back([&lock] {
-      const auto begin = Clock::now();
-      lock.release();
-      const auto took = Clock::now() - begin;
-      EXPECT_LT(took, released) << took / 1ms << " ms";
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  maintenance.ask("UNLOCK TABLES");
+  EXPECT_TRUE(once_within(released, [&] {
+    std::vector<Lock> held;
+    for (int i = 0; i < many; ++i) held.push_back(locker.acquire("u" + std::to_string(i)));
+    maintenance.ask("LOCK TABLES `" + table() + "_notices` WRITE");
+    std::vector<std::future<std::chrono::nanoseconds>> times;
+    for (Lock& lock : held) {
+      times.push_back(std::async(std::launch::async, [&lock] { return time_of([&] { lock.release(); }); }));
+    }
+    std::chrono::nanoseconds longest{};
+    for (auto& time : times) longest = std::max(longest, time.get());
+    maintenance.ask("UNLOCK TABLES");
+    return longest;
+  }));
   EXPECT_TRUE(eventually([&] { return plain().one("SELECT COUNT(*) FROM `" + table() + "_notices`") == "0"; }))
       << "it is done later";
 }
@@ -340,17 +355,16 @@ TEST_P(Loss, a_lock_that_is_granted_is_not_kept_back_for_long_while_nobody_can_w
   Locker locker = open("publish_after=0");
   for (int i = 0; i < many; ++i) locker.acquire("u" + std::to_string(i)).release();  // makes the rows
   Plain maintenance(operator_server());
-  maintenance.ask("LOCK TABLES `" + table() + "_notices` WRITE");
   std::vector<Lock> held;
-  const auto begin = Clock::now();
-  for (int i = 0; i < many; ++i) {
-    const auto asked = Clock::now();
-    held.push_back(locker.acquire("u" + std::to_string(i)));
-    const auto took = Clock::now() - asked;
-    EXPECT_LT(took, 200ms + 300ms * slowness) << took / 1ms << " ms";
-  }
-  EXPECT_LT(Clock::now() - begin, 1s * slowness) << "not everybody tries";
-  maintenance.ask("UNLOCK TABLES");
+  EXPECT_TRUE(once_within(1s * slowness, [&] {
+    held.clear();
+    maintenance.ask("LOCK TABLES `" + table() + "_notices` WRITE");
+    const auto took = time_of([&] {
+      for (int i = 0; i < many; ++i) held.push_back(locker.acquire("u" + std::to_string(i)));
+    });
+    maintenance.ask("UNLOCK TABLES");
+    return took;
+  })) << "not everybody tries";
   EXPECT_TRUE(eventually([&] {
     return plain().one("SELECT COUNT(*) FROM `" + table() + "_notices`") == std::to_string(many);
   })) << "it is done later";
@@ -392,36 +406,27 @@ HIERLOCK_ON_BOTH_SERVERS(Loss);
 
 // --- a server of the test's own --------------------------------------------------------------------------
 
-class Dying : public testing::TestWithParam<std::string> {
+class Dying : public OnOwnServer {
  protected:
-  void SetUp() override {
-    HIERLOCK_NEEDS_SERVER(GetParam() == "mysql" ? "MYSQL" : "MARIADB");
-    mysql::enable();
-    own_ = OwnServer::get(GetParam());
-    ASSERT_NE(own_, nullptr) << "tools/servers cannot start another " << GetParam();
-  }
   void TearDown() override {
-    if (own_ != nullptr) servers("start");
+    if (has_server()) own().control("start");
   }
-  std::string url() const { return own_->url() + "?provision=lazy&table=dying"; }
-  bool servers(const std::string& what) const {
-    return std::system(("'" HIERLOCK_SERVERS "' " + what + " " + own_->name() + " >/dev/null 2>&1").c_str()) == 0;
-  }
+  std::string url() const { return url_of("dying"); }
   // Blows, and looks that it is lost as soon as the server is gone, and that all is well when it is back.
   void lost_with_the_server(const std::string& what) {
     Locker locker = hierlock::open(url());
     Lock lock = locker.acquire("u1/a1/r1");
     std::int64_t fence = lock.fence();
     const Told told(lock);
-    EXPECT_TRUE(servers(what));  // returns when it is gone
+    EXPECT_TRUE(own().control(what));  // returns when it is gone
     const auto gone = Clock::now();
     EXPECT_TRUE(eventually([&] { return told.moment().come(); }));
-    EXPECT_LT(told.moment().since(gone), at_once);
+    EXPECT_LT(told.moment().since(gone), at_once + stall);
     EXPECT_TRUE(is_lost(lock));
     const auto begin = Clock::now();
     EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { (void)locker.acquire("u2", {.timeout = 1s}); }));
-    EXPECT_LT(Clock::now() - begin, 1s + at_once);
-    ASSERT_TRUE(servers("start"));
+    EXPECT_LT(Clock::now() - begin, 1s + at_once + stall);
+    ASSERT_TRUE(own().control("start"));
     Locker other = hierlock::open(url());
     Lock below = other.acquire("u1/a1", {.timeout = 10s});
     EXPECT_GT(below.fence(), fence);  // B3
@@ -434,7 +439,6 @@ class Dying : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(next.held());
     EXPECT_GT(next.fence(), fence);  // B3
   }
-  const OwnServer* own_ = nullptr;
 };
 
 TEST_P(Dying, a_lock_on_a_server_that_is_shut_down_is_lost_at_once) { lost_with_the_server("stop"); }  // B4
@@ -444,7 +448,7 @@ TEST_P(Dying, a_lock_on_a_server_that_is_killed_is_lost_at_once) { lost_with_the
 TEST_P(Dying, who_waits_at_a_server_that_dies_is_told) {
   Locker one = hierlock::open(url()), two = hierlock::open(url());
   Lock lock = one.acquire("u1");
-  Plain plain(own_->operator_url());
+  Plain plain(own().operator_url());
   auto waits = std::async(std::launch::async, [&] { return error_of([&] { (void)two.acquire("u1"); }); });
   EXPECT_TRUE(eventually([&] {
     return plain.one(
@@ -452,8 +456,8 @@ TEST_P(Dying, who_waits_at_a_server_that_dies_is_told) {
                "AND "
                "COMMAND='Execute'") != "0";
   }));
-  EXPECT_TRUE(servers("kill"));
-  EXPECT_EQ(waits.wait_for(10s), std::future_status::ready);
+  EXPECT_TRUE(own().control("kill"));
+  EXPECT_EQ(waits.wait_for(30s), std::future_status::ready);
   const std::optional<Error> error = waits.get();
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->kind(), ErrorKind::unavailable) << error->what();
@@ -462,31 +466,31 @@ TEST_P(Dying, who_waits_at_a_server_that_dies_is_told) {
 
 // A failover demotes the primary under those who use it. Its rows stay locked, but exclude nobody on the new primary.
 TEST_P(Dying, a_lock_that_is_released_in_the_callback_of_its_loss_leaves_nothing) {  // B4, H8
-  Plain plain(own_->operator_url());
+  Plain plain(own().operator_url());
   Locker locker = hierlock::open(url() + "&connections=1");
-  Lock lock = locker.acquire("u1");
-  std::latch told(1);
-  std::chrono::nanoseconds took{};
-  const std::stop_callback releases(lock.lost(), [&] {
-    const auto begin = Clock::now();
-    lock.release();
-    took = Clock::now() - begin;
-    told.count_down();
-  });
-  plain.ask("SET GLOBAL read_only=1");
-  told.wait();
-  EXPECT_LT(took, 900ms);
-  plain.ask("SET GLOBAL read_only=0");
-  const std::optional<Error> mine = error_of([&] { (void)locker.acquire("u1", {.timeout = 5s}); });
+  EXPECT_TRUE(once_within(900ms, [&] {
+    Lock lock = locker.acquire("u1", {.timeout = 20s});
+    std::latch told(1);
+    std::chrono::nanoseconds took{};
+    const std::stop_callback releases(lock.lost(), [&] {
+      took = time_of([&] { lock.release(); });
+      told.count_down();
+    });
+    plain.ask("SET GLOBAL read_only=1");
+    told.wait();
+    plain.ask("SET GLOBAL read_only=0");
+    return took;
+  }));
+  const std::optional<Error> mine = error_of([&] { (void)locker.acquire("u1", {.timeout = 20s}); });
   EXPECT_FALSE(mine) << mine->what();
   auto other =
-      std::async(std::launch::async, [&] { return error_of([&] { (void)locker.acquire("u1", {.timeout = 5s}); }); });
+      std::async(std::launch::async, [&] { return error_of([&] { (void)locker.acquire("u1", {.timeout = 20s}); }); });
   const std::optional<Error> others = other.get();
   EXPECT_FALSE(others) << others->what();
 }
 
 TEST_P(Dying, a_lock_on_a_server_that_becomes_read_only_is_lost_and_the_next_is_refused) {  // B4, H17
-  Plain plain(own_->operator_url());
+  Plain plain(own().operator_url());
   Locker holds = hierlock::open(url()), busy = hierlock::open(url()), idle = hierlock::open(url());
   std::optional<Lock> lock = holds.acquire("u1");
   const Told told(*lock);
@@ -503,10 +507,10 @@ TEST_P(Dying, a_lock_on_a_server_that_becomes_read_only_is_lost_and_the_next_is_
   const auto begin = Clock::now();
   plain.ask("SET GLOBAL read_only=1");
   EXPECT_TRUE(eventually([&] { return told.moment().come(); }));
-  EXPECT_LT(told.moment().since(begin), 5s);
+  EXPECT_LT(told.moment().since(begin), 5s + stall);
   EXPECT_TRUE(is_lost(*lock));
   uses.join();
-  EXPECT_LT(Clock::now() - begin, 6s);
+  EXPECT_LT(Clock::now() - begin, 6s + stall);
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(refused->kind(), ErrorKind::unsafe_topology) << refused->what();
   for (Locker* const locker : {&holds, &busy}) {
@@ -521,7 +525,7 @@ TEST_P(Dying, a_lock_on_a_server_that_becomes_read_only_is_lost_and_the_next_is_
   for (Locker* const locker : {&holds, &busy, &idle}) EXPECT_TRUE(locker->acquire("u1", {.timeout = 10s}).held());
 }
 
-INSTANTIATE_TEST_SUITE_P(, Dying, testing::Values("mysql", "mariadb"), [](const auto& engine) { return engine.param; });
+HIERLOCK_ON_OWN_SERVERS(Dying);
 
 // --- a server that rolls back too much ---------------------------------------------------------------------
 
@@ -548,7 +552,7 @@ TEST(RollbackOnTimeout, takes_away_a_lock_whose_extend_waits_and_the_holder_is_t
   const auto begin = Clock::now();
   EXPECT_TRUE(fails_with(
       ErrorKind::lost, [&] { mine.extend("u1", {.timeout = 20s}); }, "innodb_rollback_on_timeout"));
-  EXPECT_LT(Clock::now() - begin, 8s);
+  EXPECT_LT(Clock::now() - begin, 8s + stall);
   EXPECT_TRUE(eventually([&] { return told.moment().come(); }));
   EXPECT_FALSE(mine.held());
   mine.release();
@@ -607,7 +611,10 @@ class Silence : public testing::Test {
       HIERLOCK_NEEDS_SERVER(name);
       HIERLOCK_NEEDS_SERVER(name + "_OPERATOR");
       mysql::enable();
-      engines_.push_back(std::make_unique<Engine>(name));
+      // These tests run beside others and hold locks all the time. MariaDB tells whoever asks for the status of any
+      // table that there are such locks, so they are on another server than tests that look at the status.
+      const std::string second = name + "_SECOND";
+      engines_.push_back(std::make_unique<Engine>(server_variable(second + "_OPERATOR") ? second : name));
     }
   }
   // The same on each, at once.
@@ -636,7 +643,7 @@ TEST_F(Silence, a_holder_knows_that_its_lock_is_lost_before_the_server_frees_it)
     const Told told(lock);
     relay.pause();
     const auto begin = Clock::now();
-    const Lock next = other.acquire("u1/a1/r1", {.timeout = 20s});
+    const Lock next = other.acquire("u1/a1/r1", {.timeout = 30s});
     const bool held = lock.held(), knew = told.moment().come();
     EXPECT_FALSE(held) << "two hold it";
     EXPECT_TRUE(knew);
@@ -716,46 +723,49 @@ TEST_F(Silence, a_lock_is_kept_beside_many_idle_connections_to_a_server_far_away
 }
 
 TEST_F(Silence, a_release_in_the_middle_of_an_unanswered_heartbeat_takes_a_second_at_most) {  // B6
-  on_both([](Engine& engine) {
+  const auto attempt = [](Engine& engine) {
     Relay relay(engine.server().host, engine.server().port);
     Locker locker = engine.open(relay);
-    Lock lock = locker.acquire("u1/a1/r1");
+    Lock lock = locker.acquire("u1/a1/r1", {.timeout = 30s});
     relay.pause();
     const auto begin = Clock::now();
     EXPECT_TRUE(eventually([&] { return Clock::now() - begin > 4s; }));  // one is sent after 3 s
-    const auto before = Clock::now();
-    lock.release();
-    EXPECT_LT(Clock::now() - before, released);
+    const auto took = time_of([&] { lock.release(); });
     EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { (void)locker.acquire("u1/a1/r1", {.timeout = 1s}); }));
     relay.cut();
     relay.resume();
     EXPECT_TRUE(eventually([&] { return !error_of([&] { (void)locker.acquire("u1/a1/r1", {.timeout = 1s}); }); }))
         << "its connection was closed and is free";
-  });
+    return took;
+  };
+  on_both([&](Engine& engine) { EXPECT_TRUE(once_within(released, [&] { return attempt(engine); })); });
 }
 
 TEST_F(Silence,
        an_extend_in_the_middle_of_an_unanswered_heartbeat_ends_in_time_and_the_lock_is_what_it_was) {  // H2, B4
-  on_both([](Engine& engine) {
+  const auto attempt = [](Engine& engine) {
     Relay relay(engine.server().host, engine.server().port);
     Locker locker = engine.open(relay);
-    Lock lock = locker.acquire("u1/a1/r1");
+    Lock lock = locker.acquire("u1/a1/r1", {.timeout = 30s});
     relay.pause();
     const auto begin = Clock::now();
     EXPECT_TRUE(eventually([&] { return Clock::now() - begin > 4s; }));  // one is sent after 3 s
-    auto before = Clock::now();
-    EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { lock.extend("u2", {.timeout = 100ms}); }));
-    EXPECT_LT(Clock::now() - before, at_once);
     std::stop_source stop;
     stop.request_stop();
-    before = Clock::now();
-    EXPECT_TRUE(fails_with(ErrorKind::cancelled, [&] { lock.extend("u2", {.cancel = stop.get_token()}); }));
-    EXPECT_LT(Clock::now() - before, at_once);
+    std::optional<Error> late, cancelled;
+    const auto took =
+        std::max(time_of([&] { late = error_of([&] { lock.extend("u2", {.timeout = 100ms}); }); }),
+                 time_of([&] { cancelled = error_of([&] { lock.extend("u2", {.cancel = stop.get_token()}); }); }));
+    if (took >= at_once) return took;  // so late that the lock may be lost
+    EXPECT_TRUE(late && late->kind() == ErrorKind::timeout) << (late ? late->what() : "granted");
+    EXPECT_TRUE(cancelled && cancelled->kind() == ErrorKind::cancelled) << (cancelled ? cancelled->what() : "granted");
     EXPECT_TRUE(lock.held());
     relay.resume();
     lock.extend("u2", {.timeout = 5s});
     EXPECT_TRUE(lock.held());
-  });
+    return took;
+  };
+  on_both([&](Engine& engine) { EXPECT_TRUE(once_within(at_once, [&] { return attempt(engine); })); });
 }
 
 TEST_F(Silence, a_waiter_that_is_killed_is_out_of_the_way_within_15_s) {  // B5
@@ -875,61 +885,6 @@ TEST_F(Silence, a_lock_that_is_granted_to_a_waiter_that_has_vanished_is_free_wit
 
 // --- machines that vanish --------------------------------------------------------------------------------
 
-// Two machines and a cable: network namespaces without any other way out. Threads and processes that are started in one
-// stay there. 127.0.0.1 of the client's is the server's, so that the server needs no other address than it always has.
-class Machines {
- public:
-  // Throws std::runtime_error where this is not allowed.
-  Machines() : server_(make()), client_(make()) {
-    in(server_, [&] {
-      run("ip link set lo up");
-      run("ip link add cable type veth peer name cable netns /proc/" + std::to_string(getpid()) + "/fd/" +
-          std::to_string(client_));
-      run("ip addr add 10.213.0.1/30 dev cable && ip link set cable up");
-      run("echo 1 >/proc/sys/net/ipv4/conf/cable/route_localnet");
-    });
-    in(client_, [&] {
-      run("ip addr add 10.213.0.2/30 dev cable && ip link set cable up");
-      run("echo 1 >/proc/sys/net/ipv4/conf/cable/route_localnet");
-      run("ip route add 127.0.0.1 via 10.213.0.1 src 10.213.0.2");
-    });
-  }
-  ~Machines() {
-    close(server_);
-    close(client_);
-  }
-  Machines(const Machines&) = delete;
-  Machines& operator=(const Machines&) = delete;
-
-  void at_server(const std::function<void()>& work) const { in(server_, work); }
-  void at_client(const std::function<void()>& work) const { in(client_, work); }
-  void cut() const {
-    at_server([] { run("ip link set cable down"); });
-  }
-
- private:
-  // On a thread of its own, which is there; what it throws is thrown here.
-  static void in(int machine, const std::function<void()>& work) {
-    std::async(std::launch::async, [&] {
-      if (setns(machine, CLONE_NEWNET) != 0) throw std::runtime_error("setns is not allowed");
-      work();
-    }).get();
-  }
-  static int make() {
-    return std::async(std::launch::async,
-                      [] {
-                        if (unshare(CLONE_NEWNET) != 0) throw std::runtime_error("network namespaces are not allowed");
-                        return ::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-                      })
-        .get();
-  }
-  static void run(const std::string& command) {
-    if (std::system(("{ " + command + "; } 2>/dev/null").c_str()) != 0) throw std::runtime_error("fails: " + command);
-  }
-
-  const int server_, client_;
-};
-
 class Vanishing : public testing::Test {
  protected:
   static void vanish(const std::string& engine, const Machines& machines) {
@@ -969,12 +924,12 @@ class Vanishing : public testing::Test {
       // Without a deadline: a server that is gone must not be waited for until it comes back.
       auto waits = std::async(std::launch::async, [&] { return error_of([&] { (void)second.acquire("u2"); }); });
       cut.get_future().wait();
-      EXPECT_EQ(waits.wait_for(25s), std::future_status::ready);
+      EXPECT_EQ(waits.wait_for(25s + stall), std::future_status::ready);
       there.get();
       EXPECT_TRUE(is_lost(lock));
       const auto begin = Clock::now();
       lock.release();
-      EXPECT_LT(Clock::now() - begin, released);  // B6
+      EXPECT_LT(Clock::now() - begin, released + stall);  // B6
       if (waits.wait_for(0s) != std::future_status::ready) own.reset();
       const std::optional<Error> error = waits.get();
       EXPECT_TRUE(error && error->kind() == ErrorKind::unavailable) << (error ? error->what() : "granted");

@@ -16,6 +16,7 @@
 
 #include "plain.h"
 #include "support/needs_server.h"
+#include "support/timing.h"
 
 namespace hierlock::mysql_tests {
 
@@ -101,6 +102,11 @@ class OnServer : public testing::TestWithParam<std::string> {
     return user;
   }
   std::map<std::pair<int, long>, char> locked() { return locked_rows(plain(), table_); }
+  // A release does not wait for the server: the rows it gives back are free a moment later.
+  bool only_stay_locked(std::size_t rows) {
+    return eventually([&] { return locked().size() == rows; });
+  }
+  bool all_free() { return only_stay_locked(0); }
   // How many sessions wait for a row of this table.
   int how_many_wait() { return how_many_wait(plain(), table_); }
   static int how_many_wait(Plain& plain, const std::string& table) {

@@ -25,6 +25,8 @@ class Program {
     argv.push_back(nullptr);
     pid_ = fork();
     if (pid_ == 0) {
+      // A shell that starts the tests with & has them ignore SIGINT, and programs inherit that.
+      for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) ::signal(number, SIG_DFL);
       dup2(ends[1], STDERR_FILENO);
       dup2(ends[1], STDOUT_FILENO);
       execv(argv[0], argv.data());

@@ -277,7 +277,7 @@ TEST_P(Provision, locks_work_afterwards_and_a_row_that_is_gone_is_named) {  // H
   plain().ask("DELETE FROM " + table() + " WHERE level=" + level + " AND bucket=" + bucket);
   EXPECT_TRUE(fails_with(
       ErrorKind::not_provisioned, [&] { (void)locker.acquire("u1/a1/r1"); }, "level " + level + ", bucket " + bucket));
-  EXPECT_TRUE(locked().empty()) << "and nothing stays locked";
+  EXPECT_TRUE(all_free()) << "and nothing stays locked";
   provision(ahead(), {});
   EXPECT_TRUE(complete());
   EXPECT_TRUE(locker.acquire("u1/a1/r1").held());
@@ -345,21 +345,26 @@ TEST_P(Provision, the_tool_says_what_is_wrong_and_shows_no_password) {
   EXPECT_EQ(again.wait(), 0);
 }
 
-// Blocks that begin with "```console mysql": each command is run, and prints what the page says, but for times.
+// Blocks that begin with "```console mysql": each command is run, with this server in place of db, and prints what the
+// page says, but for times.
 TEST_P(Provision, every_example_of_the_page_that_needs_a_database_prints_what_the_page_says) {
   const auto page = std::filesystem::path(HIERLOCK_DOCS "/cli.md");
   std::ifstream file(page);
   ASSERT_TRUE(file) << "cannot read " << page;
+  // A slow machine is told how far it is, too.
   const auto without_times = [](const std::string& text) {
-    return std::regex_replace(text, std::regex(" in [0-9.]+m?s;"), " in T;");
+    return std::regex_replace(std::regex_replace(text, std::regex(" in [0-9.]+m?s;"), " in T;"),
+                              std::regex("hierlock: [0-9,]+ of [0-9,]+ rows [^\n]*\n"), "");
   };
-  setenv("HIERLOCK_URL", ahead().c_str(), 1);
+  const auto here = [this](const std::string& text) {
+    return std::regex_replace(text, std::regex("mysql://app@db/shop"), "'" + ahead() + "'");
+  };
   const std::string folder = std::filesystem::path(HIERLOCK_BIN).parent_path();
   std::string command, expected;
   int ran = 0;
   const auto check = [&] {
     if (command.empty()) return;
-    Program shell({"/bin/sh", "-c", "PATH=" + folder + ":$PATH; " + command});
+    Program shell({"/bin/sh", "-c", "PATH=" + folder + ":$PATH; " + here(command)});
     shell.says_all();
     EXPECT_EQ(without_times(shell.said()), without_times(expected)) << command;
     command.clear();
@@ -378,7 +383,6 @@ TEST_P(Provision, every_example_of_the_page_that_needs_a_database_prints_what_th
       expected += line + "\n";
     }
   }
-  unsetenv("HIERLOCK_URL");
   EXPECT_GE(ran, 3);
 }
 

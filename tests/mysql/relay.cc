@@ -97,6 +97,16 @@ void Relay::resume() {
   wake();
 }
 
+void Relay::pause_at(std::string text) {
+  const std::lock_guard guard(mutex_);
+  pause_at_ = std::move(text);
+}
+
+void Relay::pause_at_connection(std::size_t number) {
+  const std::lock_guard guard(mutex_);
+  pause_at_connection_ = number;
+}
+
 void Relay::delay(std::chrono::milliseconds each_way) { delay_ = each_way; }
 
 void Relay::cut() {
@@ -136,6 +146,7 @@ void Relay::accept_one() {
     const std::lock_guard guard(mutex_);
     pair->number = made_++;
     ++open_;
+    if (made_ == pause_at_connection_) paused_ = true;
   }
   pairs_.push_back(std::move(pair));
 }
@@ -161,7 +172,14 @@ bool Relay::pass_on(Pair& pair, bool from_client) {
   const ssize_t got = recv(from_client ? pair.client : pair.server, buffer, sizeof buffer, 0);
   if (got <= 0) return false;
   std::vector<std::uint8_t> data(buffer, buffer + got);
-  if (from_client) read_commands(pair, data.data(), data.size());
+  if (from_client) {
+    read_commands(pair, data.data(), data.size());
+    const std::lock_guard guard(mutex_);
+    if (pause_at_ && std::search(data.begin(), data.end(), pause_at_->begin(), pause_at_->end()) != data.end()) {
+      paused_ = true;
+      pause_at_.reset();
+    }
+  }
   // A greeting is shorter than a segment, so it comes in one piece.
   if (!from_client && !std::exchange(pair.greeted, true) && tls_ == Tls::hidden) hide_tls(data);
   if (const std::chrono::milliseconds delay = delay_; delay.count() != 0) {
@@ -202,6 +220,7 @@ void Relay::run() {
     } else if (!silent && !paused_) {
       for (std::size_t i = 2; i < fds.size(); ++i) {
         Pair& pair = *pairs_[i / 2 - 1];
+        if (paused_) break;
         if (fds[i].revents != 0 && (ended.empty() || ended.back() != &pair) && !pass_on(pair, i % 2 == 0)) {
           ended.push_back(&pair);
         }

@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +30,10 @@ class Relay {
 
   void pause();   // nothing is passed on any more, in either direction; connections are accepted and stay silent
   void resume();  // what came meanwhile is passed on
+  // Pauses by itself, so that no thread of the test has to be quick: when a client says something that contains this
+  // text (the empty one is in anything), or when so many connections were made.
+  void pause_at(std::string text);
+  void pause_at_connection(std::size_t number);
   void delay(std::chrono::milliseconds each_way);  // what is said from now on arrives so much later
   void cut();                                      // closes every connection, on both sides; new ones are served
 
@@ -66,6 +71,8 @@ class Relay {
   mutable std::mutex mutex_;  // guards what follows
   std::vector<Command> commands_;
   std::size_t made_ = 0, open_ = 0;
+  std::optional<std::string> pause_at_;
+  std::size_t pause_at_connection_ = 0;
 
   struct OnItsWay {
     std::chrono::steady_clock::time_point due;
@@ -81,10 +88,13 @@ class Relay {
 inline constexpr std::uint8_t com_quit = 1, com_query = 3, com_ping = 14, com_stmt_prepare = 22, com_stmt_execute = 23,
                               com_stmt_close = 25;
 
-// What hierlock executes has parameters if it locks; only its ROLLBACK has none: a number, flags and a count is all.
 inline bool rolls_back(const Relay::Command& command) {
-  return command.code == com_stmt_execute && command.text.size() == 4 + 1 + 4;
+  return command.code == com_query && command.text == "ROLLBACK";
 }
-inline bool locks(const Relay::Command& command) { return command.code == com_stmt_execute && !rolls_back(command); }
+// What looks after a session that nobody uses at the moment. It may be sent at any time.
+inline bool is_heartbeat(const Relay::Command& command) {
+  return command.code == com_query && command.text.starts_with("SELECT CONNECTION_ID(), @@global.read_only");
+}
+inline bool locks(const Relay::Command& command) { return command.code == com_stmt_execute; }
 
 }  // namespace hierlock::mysql_tests

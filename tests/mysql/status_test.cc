@@ -126,7 +126,7 @@ TEST_P(Status, a_holder_in_another_process_is_shown_before_it_has_told_anybody) 
   EXPECT_EQ(now.waiters[0].row, (Row{2, 0}));
   EXPECT_EQ(now.waiters[0].target, "");
   EXPECT_EQ(now.waiters[0].contention, Contention::unknown) << "no path is known";
-  EXPECT_EQ(notes(now), "");
+  look(all, [](const Snapshot& snapshot) { return notes(snapshot).empty(); });
 }
 
 TEST_P(Status, does_not_say_that_nothing_is_held_where_that_cannot_be_seen) {  // B7: MariaDB
@@ -165,6 +165,81 @@ TEST_P(Status, a_waiter_is_shown_with_everybody_in_its_way) {  // B7
     EXPECT_EQ(holder.fence, holder.who.note == "first" ? lock.fence() : 0) << "the second holds only a part so far";
   }
   EXPECT_EQ(in_the_way, (std::set<std::string>{"first", "second"}));
+}
+
+TEST_P(Status, the_queue_of_a_process_is_shown_in_its_order) {  // B7, B8
+  Locker locker = hierlock::open(url(operator_server()));
+  Lock held = locker.acquire("u1");
+  std::vector<std::string> notes;
+  for (int i = 0; i < 5; ++i) notes.push_back("thread " + std::to_string(i));
+  std::mutex mutex;
+  std::vector<std::string> granted;
+  std::vector<std::jthread> threads;
+  Snapshot now;
+  for (const std::string& note : notes) {
+    threads.emplace_back([&] {
+      const Lock lock = locker.acquire("u1", {.timeout = 20s, .note = note});
+      const std::lock_guard guard(mutex);
+      granted.push_back(note);
+    });
+    now = look(locker, threads.size());
+  }
+  ASSERT_EQ(now.holders.size(), 1u);
+  const Snapshot::Holder& holder = now.holders.front();
+  EXPECT_EQ(holder.target, "u1");
+  EXPECT_EQ(holder.fence, held.fence());
+  ASSERT_EQ(now.waiters.size(), notes.size());
+  for (std::size_t i = 0; i < notes.size(); ++i) {
+    const Snapshot::Waiter& waiter = now.waiters[i];
+    EXPECT_EQ(waiter.who.note, notes[i]);
+    EXPECT_EQ(waiter.who.process, getpid());
+    EXPECT_EQ(waiter.target, "u1");
+    EXPECT_NE(std::find(waiter.blocked_by.begin(), waiter.blocked_by.end(), holder.who.owner), waiter.blocked_by.end())
+        << notes[i];
+  }
+  EXPECT_EQ(how_many_wait(), 0) << "all of them wait in the process";
+  held.release();
+  threads.clear();
+  EXPECT_EQ(granted, notes) << "and that is the order in which they are granted";
+  EXPECT_TRUE(eventually([&] { return locker.snapshot().waiters.empty(); }));
+}
+
+TEST_P(Status, the_queue_of_another_process_is_shown_in_its_order) {  // B7, B8
+  constexpr int queued = 70, published = 64;
+  for (const Target& target : {Target("u1"), named("n")}) {
+    SCOPED_TRACE(target.str());
+    Process other([&] {
+      static std::atomic<int> waiting = 0;
+      static Locker locker = open("", {.on_event = [](const Event& event) {
+                                    if (event.kind == Event::Kind::wait_begins) ++waiting;
+                                  }});
+      static Lock held = locker.acquire(target);
+      for (int i = 0; i < queued; ++i) {
+        std::thread([i, target] { (void)locker.acquire(target, {.note = "thread " + std::to_string(i)}); }).detach();
+        if (!eventually([&] { return waiting.load() == i + 1; })) throw std::runtime_error("a thread does not wait");
+      }
+    });
+    ASSERT_TRUE(other.ready());
+    const Locker all = watcher();
+    Snapshot now;
+    const std::string last = "thread 63; 6 more wait behind it in the queue of its process";
+    // The last threads may be counted a look later.
+    ASSERT_TRUE(eventually([&] {
+      now = all.snapshot();
+      return now.waiters.size() == published && now.waiters.back().who.note == last;
+    })) << now.waiters.size();
+    ASSERT_EQ(now.holders.size(), 1u);
+    for (int i = 0; i < published; ++i) {
+      const Snapshot::Waiter& waiter = now.waiters[static_cast<std::size_t>(i)];
+      EXPECT_EQ(waiter.who.note, i + 1 < published ? "thread " + std::to_string(i) : last);
+      EXPECT_EQ(waiter.who.process, now.holders[0].who.process);
+      EXPECT_EQ(waiter.wanted, now.holders[0].target);
+    }
+    other.kill();
+    // No view shows names. What a killed process has told counts for 10 s.
+    const auto soon = target.space() == Space::path ? 8s : 20s;
+    EXPECT_TRUE(eventually([&] { return all.snapshot().waiters.empty(); }, soon)) << "the queue goes with its process";
+  }
 }
 
 TEST_P(Status, waiting_for_another_path_of_the_same_bucket_is_called_false_contention) {  // H15
@@ -311,7 +386,7 @@ TEST_P(Status, what_a_killed_process_had_told_is_not_shown_when_the_server_has_f
   const Locker all = watcher();
   look(all, [](const Snapshot& now) { return now.holders.size() == 1 && now.holders[0].target == "u1"; });
   other.kill();
-  EXPECT_TRUE(eventually([&] { return all.snapshot().holders.empty(); }, 5s));
+  EXPECT_TRUE(eventually([&] { return all.snapshot().holders.empty(); }, 8s));
   EXPECT_EQ(plain().one("SELECT COUNT(*) FROM " + table() + "_notices"), "1") << "and yet it is written down";
 }
 
@@ -327,7 +402,7 @@ TEST_P(Status, a_wait_of_a_killed_process_is_not_shown) {  // B7
   const Locker all = watcher();
   look(all, 1);
   other.kill();
-  EXPECT_TRUE(eventually([&] { return all.snapshot().waiters.empty(); }, 5s));
+  EXPECT_TRUE(eventually([&] { return all.snapshot().waiters.empty(); }, 8s));
   EXPECT_EQ(plain().one("SELECT COUNT(*) FROM " + table() + "_notices WHERE waits=1"), "1")
       << "and yet it is written down";
 }
@@ -352,7 +427,7 @@ TEST_P(Status, a_queued_wait_of_a_killed_process_is_not_shown) {  // B7
   const Locker all = watcher();
   look(all, 2);
   other.kill();
-  EXPECT_TRUE(eventually([&] { return all.snapshot().waiters.empty(); }, 5s));
+  EXPECT_TRUE(eventually([&] { return all.snapshot().waiters.empty(); }, 8s));
 }
 
 TEST_P(Status, a_wait_that_goes_on_is_shown_at_every_look) {  // B7: the server ends it every 2 s, and it asks anew
@@ -383,7 +458,7 @@ TEST_P(Status, without_the_right_to_see_the_views_tells_what_was_told_and_which_
             std::string(mariadb() ? "GRANT PROCESS ON *.* TO " : "GRANT SELECT ON performance_schema.* TO ") + "'" +
                 user.user + "'@'%'");
   plain().ask(now.notes[0].substr(grant));
-  EXPECT_EQ(notes(hierlock::open(user.url("table=" + table())).snapshot()), "");
+  look(hierlock::open(user.url("table=" + table())), [](const Snapshot& snapshot) { return notes(snapshot).empty(); });
 }
 
 TEST_P(Status, without_the_right_to_read_what_was_told_says_so) {  // B7
@@ -406,13 +481,13 @@ TEST_P(Status, of_a_server_that_does_not_answer_takes_no_longer_than_two_seconds
   const Lock lock = locker.acquire("u1");
   ASSERT_EQ(locker.snapshot().holders.size(), 1u);
   relay.pause();
-  const auto begin = Clock::now();
-  const Snapshot silent = locker.snapshot();
-  EXPECT_LT(Clock::now() - begin, 3s);
+  Snapshot silent;
+  EXPECT_TRUE(once_within(
+      3s, [&] { return time_of([&] { silent = locker.snapshot(); }); }, 2));
   EXPECT_EQ(silent.holders.size(), 1u) << "what it holds itself it knows";
   EXPECT_NE(notes(silent).find("does not answer"), std::string::npos) << notes(silent);
   relay.resume();
-  EXPECT_EQ(notes(locker.snapshot()).find("does not answer"), std::string::npos);
+  EXPECT_TRUE(eventually([&] { return notes(locker.snapshot()).find("does not answer") == std::string::npos; }));
   EXPECT_TRUE(lock.held());
 }
 
@@ -425,9 +500,7 @@ TEST_P(Status, looking_is_in_nobodys_way) {  // B7, B4: a deadline is kept by a 
     while (!over) second.snapshot();
   });
   for (int i = 0; i < 5; ++i) {
-    const auto begin = Clock::now();
-    EXPECT_FALSE(second.try_acquire("u1", 100ms));
-    EXPECT_LT(Clock::now() - begin, 1s);
+    EXPECT_TRUE(once_within(1s, [&] { return time_of([&] { EXPECT_FALSE(second.try_acquire("u1", 100ms)); }); }));
   }
   over = true;
   looks.get();
@@ -440,6 +513,7 @@ TEST_P(Status, of_the_tool_is_told_as_text_as_json_and_as_a_picture) {  // B7, H
   const Lock lock = first.acquire("u1/a1/r1", {.note = "nightly"});
   Waits waits(open(told), "u2");
   look(watcher(), 1);
+  look(watcher(), [](const Snapshot& snapshot) { return notes(snapshot).empty(); });  // sessions of others have ended
   const auto tool = [&](const std::vector<std::string>& more, const Server& as) {
     std::vector<std::string> arguments{HIERLOCK_BIN, "--on", as.url("table=" + table()), "status"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -458,7 +532,12 @@ TEST_P(Status, of_the_tool_is_told_as_text_as_json_and_as_a_picture) {  // B7, H
        "    false    nobody has that, others share its row: level 0, bucket 0\n",
        "level  bucket  hold  wait  falsely  targets\n"
        "    0       0     1     1  1        u1, u2\n"});
-  const std::string json = tool({"--json"}, operator_server());
+  // Other tests may lock rows of other tables on this server, which a note then tells.
+  std::string json;
+  EXPECT_TRUE(eventually([&] {
+    json = tool({"--json"}, operator_server());
+    return json.find("\"notes\": []") != std::string::npos;
+  }));
   has(json, {"\"note\": \"nightly\"", "\"host\": \"" + host() + "\"", "\"false_contention\": true",
              "\"row\": {\n        \"level\": 0,\n        \"bucket\": 0\n      }",
              "  \"buckets\": [\n    {\n      \"level\": 0,\n      \"bucket\": 0,\n      \"holders\": 1,\n"

@@ -57,13 +57,16 @@ void look_for_locks(const Witness& witness, const Store& store) {
   for (const Place& place : places()) {
     if (place.parent < 0 && place.slots == 0 && store.has(place)) roots.push_back(place.target);
   }
+  // Where a lock is a lease, those of processes that were killed last that long.
+  const auto timeout = locker.capabilities().leases ? 10s : 0s;
   try {
     std::vector<Lock> locks;
-    locks.push_back(locker.acquire(roots, {.timeout = 0ns}));
+    locks.push_back(locker.acquire(roots, {.timeout = timeout}));
     std::size_t slots = 0;
     for (const Place& place : places()) {
       if (!store.has(place)) continue;
-      for (std::uint32_t i = 0; i < place.slots; ++i) locks.push_back(locker.acquire(place.target, {.timeout = 0ns}));
+      for (std::uint32_t i = 0; i < place.slots; ++i)
+        locks.push_back(locker.acquire(place.target, {.timeout = timeout}));
       slots += place.slots;
     }
     const hierlock::Snapshot snapshot = locker.snapshot();

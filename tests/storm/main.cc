@@ -22,6 +22,9 @@
 #ifdef HIERLOCK_WITH_MYSQL
 #include <hierlock/mysql.h>
 #endif
+#ifdef HIERLOCK_WITH_VALKEY
+#include <hierlock/valkey.h>
+#endif
 
 #include "leftovers.h"
 #include "quiet.h"
@@ -37,11 +40,15 @@ namespace fs = std::filesystem;
 
 constexpr const char* usage = R"(usage: storm [OPTION...]
 
-  --on STORE        shm: (the default) in a folder of its own; mysql or mariadb, the server that the environment names
+  --on STORE        shm: (the default) in a folder of its own; mysql, mariadb, valkey or redis, as the environment names it
                     (HIERLOCK_TEST_MYSQL, …); or the URL of a server. What the store cannot do is not asked of it
-  --kills N         kill so many workers (default: 2000, at a server 250; fewer under sanitizers)
+  --kills N         kill so many processes (default: 2000, at a server 250; fewer under sanitizers)
   --soak DURATION   go on for so long instead: 90s, 10m, 2h
-  --workers N       so many at once (default: 16, at a server 8)
+  --processes N     so many at once (default: 16, at a server 8)
+  --threads N       in each process, on one Locker (default: 1)
+  --hot PERCENT     how much of the work is on one hot lock, which the threads of a process hand over to each other
+                    (default: 0, with several threads 80). At a server hand-overs must then be a twentieth of all grants;
+                    where locks are leases, only with a --pause of at least 400
   --seed S          what is chosen at random (default: HIERLOCK_SEED, or a new one); schedules differ all the same
   --stops PERCENT   how often somebody is stopped for a while, in relation to kills (default: 10)
   --own-stops N     a worker stops itself inside the engine once in about N stores (default: 20000; 0: never)
@@ -125,8 +132,10 @@ Store store_for(const Options& options, const Folder& folder) {
     return {.name = "shm:", .url = "shm://" + file + "?max_locks=" + std::to_string(options.max_locks), .file = file};
   }
   const char separator = options.on.find('?') == std::string::npos ? '?' : '&';
+  // A lock of a process that was killed lasts as long as its lease.
+  const std::string more = options.on.starts_with("mysql:") ? "provision=lazy" : "lease=2000";
   return {.name = options.on_name,
-          .url = options.on + separator + "provision=lazy&table=storm_" + std::to_string(getpid()),
+          .url = options.on + separator + more + "&table=storm_" + std::to_string(getpid()),
           .file = ""};
 }
 
@@ -135,8 +144,8 @@ int run(const Options& options) {
   const Witness witness(folder.path() + "/witness");
   Store store = store_for(options, folder);
   if (!ask(witness, store)) return 1;
-  std::printf("storm: on %s, %zu workers, seed %llu (HIERLOCK_SEED), in %s\n", store.name.c_str(), options.workers,
-              static_cast<unsigned long long>(options.seed), folder.path().c_str());
+  std::printf("storm: on %s, %zu processes, %zu threads each, seed %llu (HIERLOCK_SEED), in %s\n", store.name.c_str(),
+              options.processes, options.threads, static_cast<unsigned long long>(options.seed), folder.path().c_str());
   const auto good = [&] { return witness.all().violations.load() == 0 && !interrupted(); };
   {
     Supervisor supervisor(witness, options, store);
@@ -153,10 +162,11 @@ int run(const Options& options) {
   if (interrupted()) std::printf("\ninterrupted\n");
   if (violations > 0) {
     std::printf(
-        "\n%u violations; again with: storm --on %s --workers %zu --seed %llu --stops %u --danger %u --pause %g "
-        "--max-locks %u\n",
-        violations, store.name.c_str(), options.workers, static_cast<unsigned long long>(options.seed), options.stops,
-        options.danger, options.pause_ms, options.max_locks);
+        "\n%u violations; again with: storm --on %s --processes %zu --threads %zu --hot %u --seed %llu --stops %u "
+        "--danger %u --pause %g --max-locks %u\n",
+        violations, store.name.c_str(), options.processes, options.threads, options.hot,
+        static_cast<unsigned long long>(options.seed), options.stops, options.danger, options.pause_ms,
+        options.max_locks);
   } else {
     std::printf("\nno violation\n");
   }
@@ -172,6 +182,8 @@ bool notices(const Fault& fault, const Options& options) {
   broken.fault = fault.fault;
   broken.kills = 60;
   broken.quiet_kills = fault.fault == Break::slow ? 5 : 0;
+  // Threads beside it would die inside of something, and others would report them first.
+  if (fault.fault == Break::crash) broken.threads = 1;
   // Those show only when all is over. Of the others it is chance when somebody meets them, and the first ends the run.
   const bool seen_at_the_end =
       fault.fault == Break::leftover || fault.fault == Break::leak || fault.fault == Break::slow;
@@ -231,11 +243,16 @@ void choose_store(Options& options, std::string_view said) {
   if (said == "shm:") return;
 #ifdef HIERLOCK_WITH_MYSQL
   hierlock::mysql::enable();
-#else
-  mistake("this storm was built without servers");
 #endif
-  if (said == "mysql" || said == "mariadb") {
-    options.on = hierlock::tests::server_url(said == "mysql" ? "MYSQL" : "MARIADB");
+#ifdef HIERLOCK_WITH_VALKEY
+  hierlock::valkey::enable();
+#endif
+  constexpr std::pair<std::string_view, const char*> servers[] = {
+      {"mysql", "MYSQL"}, {"mariadb", "MARIADB"}, {"valkey", "VALKEY"}, {"redis", "REDIS"}};
+  const auto server =
+      std::find_if(std::begin(servers), std::end(servers), [&](auto& one) { return one.first == said; });
+  if (server != std::end(servers)) {
+    options.on = hierlock::tests::server_url(server->second);
     if (!options.on.empty()) return;
     std::fprintf(stderr, "storm: SKIPPED: the environment names no %s: eval \"$(tools/servers env)\"\n",
                  options.on_name.c_str());
@@ -253,7 +270,7 @@ int run_with(int argc, char** argv) {
   options.quiet_kills = slowness == 1 ? 1000 : 60;
   const char* const given = std::getenv("HIERLOCK_SEED");
   options.seed = given != nullptr ? number(given) : std::random_device()();
-  bool self_test = false;
+  bool self_test = false, hot_given = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view option = argv[i];
     const auto value = [&]() -> std::string_view {
@@ -267,9 +284,15 @@ int run_with(int argc, char** argv) {
       options.kills = number(value());
     } else if (option == "--soak") {
       options.soak = duration(value());
-    } else if (option == "--workers") {
-      options.workers = number(value(), most_workers);
-      if (options.workers < 2) mistake("at least 2 workers");
+    } else if (option == "--processes") {
+      options.processes = number(value(), most_workers);
+      if (options.processes < 2) mistake("at least 2 processes");
+    } else if (option == "--threads") {
+      options.threads = number(value(), most_workers);
+      if (options.threads < 1) mistake("at least 1 thread");
+    } else if (option == "--hot") {
+      options.hot = static_cast<unsigned>(number(value(), 100));
+      hot_given = true;
     } else if (option == "--seed") {
       options.seed = number(value());
     } else if (option == "--stops") {
@@ -302,11 +325,17 @@ int run_with(int argc, char** argv) {
     }
   }
   const bool at_a_server = !options.on.empty();
-  if (options.workers == 0) options.workers = at_a_server ? 8 : 16;
+  if (options.processes == 0) options.processes = at_a_server ? 8 : 16;
+  if (options.threads == 0) options.threads = 1;
+  if (options.processes * options.threads > most_workers) {
+    mistake("at most " + std::to_string(most_workers) + " threads of all processes together");
+  }
+  if (!hot_given) options.hot = options.threads > 1 ? 80 : 0;
   if (options.kills == 0) options.kills = (at_a_server ? 250 : 2000) / (slowness == 1 ? 1 : 10);
   if (options.pause_ms < 0) options.pause_ms = at_a_server ? 30 : 10;
   if (options.max_locks == 0)
-    options.max_locks = static_cast<std::uint32_t>(std::max<std::size_t>(4000, 400 * options.workers));
+    options.max_locks =
+        static_cast<std::uint32_t>(std::max<std::size_t>(4000, 400 * options.processes * options.threads));
   (void)interrupted();  // from here on signals are answered by ending in order
   if (!self_test) return run(options);
   bool all = true;

@@ -25,9 +25,12 @@ std::uint64_t next_random() {
 void stop() {
   countdown.store(static_cast<std::int64_t>(1 + next_random() % (2 * std::uint64_t{mean})));
   if (witness->all().stop.load() != 0) return;
+  std::int64_t runs = 0;
+  if (!row->stopped_itself.compare_exchange_strong(runs, now_ns())) return;  // another thread does
   row->own_stops.fetch_add(1);
-  row->stopped_itself.store(now_ns());
-  kill(getpid(), SIGSTOP);
+  // To this thread: it then stops here, and the others with it. A signal to the process may be taken by another thread,
+  // after this one has gone on.
+  tgkill(getpid(), gettid(), SIGSTOP);
   row->stopped_itself.store(0);
 }
 

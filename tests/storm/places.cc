@@ -64,6 +64,13 @@ std::vector<int> accounts() {
   return found;
 }
 
+int hot_place() {
+  for (std::size_t i = 0; i < places().size(); ++i) {
+    if (places()[i].above.size() == 2 && !places()[i].breakable) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 std::vector<int> breakable_places() {
   std::vector<int> found;
   for (std::size_t i = 0; i < places().size(); ++i) {

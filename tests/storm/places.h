@@ -26,5 +26,6 @@ struct Place {
 const std::vector<Place>& places();
 std::vector<int> accounts();
 std::vector<int> breakable_places();
+int hot_place();  // a resource
 
 }  // namespace storm

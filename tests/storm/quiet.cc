@@ -22,8 +22,11 @@ using hierlock::Locker;
 using hierlock::Target;
 
 constexpr std::int64_t ms = 1'000'000;
-constexpr std::int64_t longest = 250 * ms * slowness;  // of all
-constexpr std::int64_t usually = 50 * ms * slowness;   // of 999 in 1000
+// A loaded machine may stop one process, and not the one that measures. So a few deaths may be noticed late. A table
+// that wakes nobody, or the wrong process, is late far more often.
+constexpr std::int64_t ever = (250 + 5'000) * ms * slowness;
+constexpr std::int64_t longest = 250 * ms * slowness;  // B5, of all but one or two
+constexpr std::int64_t usually = 50 * ms * slowness;   // of 99 in 100
 constexpr std::size_t waiters = 3;
 constexpr std::size_t victim_row = waiters;
 
@@ -185,13 +188,16 @@ void measure_deaths(const Witness& witness, const Options& options, const std::s
   print("how late this machine wakes", unrest);
   // A bound in time is only as good as the machine: what it was late in the same moment does not count.
   std::sort(corrected.begin(), corrected.end());
-  if (corrected.back() > longest) {
-    witness.violation("latency: " + std::to_string(corrected.back() / ms) + " ms until the next waiter ran");
-  }
-  if (at(corrected, 0.999) > usually) {
-    witness.violation("latency: p99.9 is " + std::to_string(at(corrected, 0.999) / ms) +
-                      " ms until the next waiter ran");
-  }
+  const auto most_within = [&](std::int64_t bound, std::size_t exceptions) {
+    const std::int64_t time = corrected[corrected.size() - 1 - std::min(exceptions, corrected.size() - 1)];
+    if (time <= bound) return;
+    witness.violation("latency: " + std::to_string(time / ms) +
+                      " ms and more until the next waiter ran, more often than " + std::to_string(exceptions) +
+                      " times in " + std::to_string(corrected.size()));
+  };
+  most_within(usually, std::max<std::size_t>(2, corrected.size() / 100));
+  most_within(longest, std::max<std::size_t>(1, corrected.size() / 500));
+  most_within(ever, 0);
 }
 
 }  // namespace storm

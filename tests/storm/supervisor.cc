@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::int64_t second = 1'000'000'000;
 constexpr unsigned longest_stop_ms = 300;
+constexpr double shortest_pause_for_leases_ms = 400;
 // At a server nobody is promised to be next, and a deadlock between processes may take seconds to be found.
 std::int64_t hang_limit(const Store& store) { return (store.at_a_server() ? 40 : 20) * second * slowness; }
 
@@ -119,37 +120,54 @@ std::string describe_table(const std::string& url) {
 Supervisor::Supervisor(const Witness& witness, const Options& options, const Store& store)
     : witness_(witness),
       options_(options),
-      setting_{store, options.seed, options.workers,
+      setting_{.store = store,
+               .seed = options.seed,
+               .processes = options.processes,
+               .threads = options.threads,
                // Rows of a server are made for good, so there they are few.
-               store.at_a_server() ? 50 : options.max_locks * 3 / 4, options.fault, options.own_stops,
-               store.breaks ? options.danger : 0},
+               .scratch = store.at_a_server() ? 50 : options.max_locks * 3 / 4,
+               .fault = options.fault,
+               .own_stops = options.own_stops,
+               .danger = store.breaks ? options.danger : 0,
+               .hot = options.hot},
       random_(options.seed),
-      workers_(options.workers) {}
+      processes_(options.processes) {}
 
 Supervisor::~Supervisor() {
-  for (Worker& worker : workers_) {
-    if (worker.pid <= 0) continue;
-    kill(worker.pid, SIGKILL);
-    reap(worker.pid);
+  for (const Process& process : processes_) {
+    if (process.pid <= 0) continue;
+    kill(process.pid, SIGKILL);
+    reap(process.pid);
   }
 }
 
-void Supervisor::launch(std::size_t worker) {
-  Row& row = witness_.row(worker);
-  row.state.store(State::opening);
-  row.state_since.store(now_ns());
-  row.stopped_itself.store(0);
-  row.incarnation.fetch_add(1);
+void Supervisor::for_each_worker_of(std::size_t process, const std::function<void(std::size_t, Row&)>& what) const {
+  for (std::size_t i = 0; i < setting_.threads; ++i) {
+    const std::size_t worker = setting_.first_worker(process) + i;
+    what(worker, witness_.row(worker));
+  }
+}
+
+void Supervisor::launch(std::size_t process) {
+  for_each_worker_of(process, [](std::size_t, Row& row) {
+    row.state.store(State::opening);
+    row.state_since.store(now_ns());
+    row.stopped_itself.store(0);
+    row.incarnation.fetch_add(1);
+  });
+  const auto has = [&](pid_t pid) {
+    for_each_worker_of(process, [pid](std::size_t, Row& row) { row.pid.store(pid); });
+  };
   const pid_t child = start([&] {
-    row.pid.store(getpid());
-    work(witness_, setting_, worker);
+    has(getpid());
+    work(witness_, setting_, process);
   });
   if (child < 0) {
     witness_.violation("fork failed");
     return;
   }
-  row.pid.store(child);
-  workers_[worker] = {child, 0};
+  has(child);
+  processes_[process] = {child, 0};
 }
 
 bool Supervisor::over() const {
@@ -185,13 +203,13 @@ bool Supervisor::wished(State state, unsigned wish) const {
 std::size_t Supervisor::pick_victim() {
   const unsigned dice = below(100);
   const unsigned wish = dice < 45 ? 1 : dice < 72 ? 2 : dice < 86 ? 3 : dice < 94 ? 4 : 0;
-  const std::size_t first = options_.fault == Break::hang ? 1 : 0;
+  const std::size_t first = options_.fault == Break::hang ? setting_.first_worker(1) : 0;
   // Somebody in the wished state is looked for again and again for a while, then anybody will do.
   const int most_tries = setting_.store.at_a_server() ? 800 : 40;
   for (int tries = 0;; ++tries) {
-    const std::size_t begin = below(static_cast<unsigned>(workers_.size()));
-    for (std::size_t i = 0; i < workers_.size(); ++i) {
-      const std::size_t worker = (begin + i) % workers_.size();
+    const std::size_t begin = below(static_cast<unsigned>(setting_.workers()));
+    for (std::size_t i = 0; i < setting_.workers(); ++i) {
+      const std::size_t worker = (begin + i) % setting_.workers();
       if (worker >= first && (wished(doing(witness_.row(worker), now_ns()), wish) || tries >= most_tries))
         return worker;
     }
@@ -199,28 +217,36 @@ std::size_t Supervisor::pick_victim() {
   }
 }
 
-void Supervisor::kill_one(std::size_t worker) {
-  Row& row = witness_.row(worker);
-  const std::uint32_t incarnation = row.incarnation.load();
-  row.doomed_at[incarnation % 4].store(now_ns());
-  row.doomed.store(incarnation);
-  kill(workers_[worker].pid, SIGKILL);
+void Supervisor::kill_process_of(std::size_t worker) {
+  const Process& process = processes_[process_of(worker)];
+  for_each_worker_of(process_of(worker), [](std::size_t, Row& row) {
+    const std::uint32_t incarnation = row.incarnation.load();
+    row.doomed_at[incarnation % 4].store(now_ns());
+    row.doomed.store(incarnation);
+  });
+  kill(process.pid, SIGKILL);
   ++kills_;
-  if (workers_[worker].go_on_at != 0) ++killed_stopped_;
+  if (process.go_on_at != 0) ++killed_stopped_;
 }
 
-// After the kill: what it was doing when it died is what its row says now.
-void Supervisor::bury(std::size_t worker) {
-  const int status = reap(workers_[worker].pid);
-  workers_[worker].pid = -1;
-  Row& row = witness_.row(worker);
+// After the kill: what they were doing when they died is what their rows say now.
+void Supervisor::bury_process_of(std::size_t worker) {
+  Process& process = processes_[process_of(worker)];
+  const int status = reap(process.pid);
+  process.pid = -1;
   if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
     // It had not ended before it was killed, unless something is wrong: nobody ends before the stop.
     witness_.violation("died: " + witness_.about(worker) + " ended by itself before it was killed, status " +
                        std::to_string(status));
   }
+  const Row& row = witness_.row(worker);
   const std::int64_t killed_at = row.doomed_at[row.incarnation.load() % 4].load();
   ++by_state_[static_cast<std::size_t>(doing(row, killed_at)) % state_count];
+  for_each_worker_of(process_of(worker), [this](std::size_t each, Row&) { bury(each); });
+}
+
+void Supervisor::bury(std::size_t worker) {
+  Row& row = witness_.row(worker);
   if (const std::uint32_t place = row.about_to.load(); place != 0) {
     const int p = static_cast<int>(place - 1);
     if (row.counted[p].load() < row.ordinal.load()) {
@@ -241,9 +267,9 @@ void Supervisor::bury(std::size_t worker) {
   witness_.end_break(row);
 }
 
-void Supervisor::replace(std::size_t worker) {
-  bury(worker);
-  launch(worker);
+void Supervisor::replace_process_of(std::size_t worker) {
+  bury_process_of(worker);
+  launch(process_of(worker));
 }
 
 // The step from v to v+1 was made at most once: by the one that died if `made` names it, or names nobody (the next who
@@ -277,35 +303,35 @@ void Supervisor::resolve(bool at_end) {
 
 void Supervisor::stop_some() {
   if (below(100) >= options_.stops) return;
-  const std::size_t worker = below(static_cast<unsigned>(workers_.size()));
-  if (workers_[worker].go_on_at != 0 || workers_[worker].pid <= 0) return;
-  kill(workers_[worker].pid, SIGSTOP);
-  workers_[worker].go_on_at = now_ns() + (1 + below(below(10) == 0 ? longest_stop_ms : 40)) * 1'000'000;
+  Process& process = processes_[below(static_cast<unsigned>(processes_.size()))];
+  if (process.go_on_at != 0 || process.pid <= 0) return;
+  kill(process.pid, SIGSTOP);
+  process.go_on_at = now_ns() + (1 + below(below(10) == 0 ? longest_stop_ms : 40)) * 1'000'000;
   ++stops_;
 }
 
 void Supervisor::continue_some() {
   const std::int64_t now = now_ns();
-  for (Worker& worker : workers_) {
-    if (worker.go_on_at == 0 || worker.go_on_at > now || worker.pid <= 0) continue;
-    kill(worker.pid, SIGCONT);
-    worker.go_on_at = 0;
+  for (Process& process : processes_) {
+    if (process.go_on_at == 0 || process.go_on_at > now || process.pid <= 0) continue;
+    kill(process.pid, SIGCONT);
+    process.go_on_at = 0;
   }
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    const std::int64_t since = witness_.row(i).stopped_itself.load();
-    if (since == 0 || workers_[i].pid <= 0) continue;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    const std::int64_t since = witness_.row(setting_.first_worker(i)).stopped_itself.load();
+    if (since == 0 || processes_[i].pid <= 0) continue;
     // For a while, which differs from stop to stop. Again and again: the first may come before it has stopped.
     const std::int64_t ms = 1 + since / 1000 % (since / 7 % 10 == 0 ? longest_stop_ms : 40);
-    if (now > since + ms * 1'000'000) kill(workers_[i].pid, SIGCONT);
+    if (now > since + ms * 1'000'000) kill(processes_[i].pid, SIGCONT);
   }
 }
 
 void Supervisor::look_for_deaths() {
-  for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
     int status = 0;
-    if (workers_[worker].pid <= 0 || waitpid(workers_[worker].pid, &status, WNOHANG) <= 0) continue;
-    workers_[worker].pid = -1;
-    witness_.violation("died: nobody killed " + witness_.about(worker) +
+    if (processes_[i].pid <= 0 || waitpid(processes_[i].pid, &status, WNOHANG) <= 0) continue;
+    processes_[i].pid = -1;
+    witness_.violation("died: nobody killed " + witness_.about(setting_.first_worker(i)) +
                        (WIFSIGNALED(status) ? ", signal " + std::to_string(WTERMSIG(status))
                                             : ", exit status " + std::to_string(WEXITSTATUS(status))));
   }
@@ -314,9 +340,9 @@ void Supervisor::look_for_deaths() {
 void Supervisor::look_for_hangs() {
   const std::int64_t limit = options_.fault == Break::hang ? 3 * second * slowness : hang_limit(setting_.store);
   const std::int64_t now = now_ns();
-  for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+  for (std::size_t worker = 0; worker < setting_.workers(); ++worker) {
     const Row& row = witness_.row(worker);
-    if (workers_[worker].pid <= 0 || now - row.state_since.load() < limit) continue;
+    if (processes_[process_of(worker)].pid <= 0 || now - row.state_since.load() < limit) continue;
     witness_.violation("hang: " + witness_.about(worker) + " has been so for " +
                        std::to_string((now - row.state_since.load()) / 1'000'000) + " ms");
     return;
@@ -325,7 +351,7 @@ void Supervisor::look_for_hangs() {
 
 void Supervisor::run() {
   began_ = told_ = now_ns();
-  for (std::size_t worker = 0; worker < workers_.size(); ++worker) launch(worker);
+  for (std::size_t process = 0; process < processes_.size(); ++process) launch(process);
   std::exponential_distribution<double> pause(1 / std::max(options_.pause_ms, 0.01));
   while (!over()) {
     const std::int64_t next = now_ns() + static_cast<std::int64_t>(std::min(pause(random_), 200.0) * 1e6);
@@ -342,15 +368,16 @@ void Supervisor::run() {
     std::vector<std::size_t> victims;
     for (unsigned count = below(20) == 0 ? 2 + below(3) : 1; count > 0; --count) {
       const std::size_t victim = pick_victim();
-      if (std::find(victims.begin(), victims.end(), victim) == victims.end()) victims.push_back(victim);
+      const auto same = [&](std::size_t other) { return process_of(other) == process_of(victim); };
+      if (std::none_of(victims.begin(), victims.end(), same)) victims.push_back(victim);
     }
     if (victims.size() > 1) ++bursts_;
-    for (const std::size_t victim : victims) kill_one(victim);
-    for (const std::size_t victim : victims) replace(victim);
+    for (const std::size_t victim : victims) kill_process_of(victim);
+    for (const std::size_t victim : victims) replace_process_of(victim);
     if (below(12) == 0) {  // and the new one, while it opens the table
       sleep_us(below(1000));
-      kill_one(victims.back());
-      replace(victims.back());
+      kill_process_of(victims.back());
+      replace_process_of(victims.back());
     }
     progress(false);
   }
@@ -362,36 +389,37 @@ void Supervisor::run() {
 void Supervisor::finish() {
   if (witness_.all().violations.load() != 0) {
     sleep_us(20'000);  // what else is seen now belongs to it
-    for (const Worker& worker : workers_) {
-      if (worker.pid > 0) kill(worker.pid, SIGSTOP);  // as they were, or nearly, when it was seen
+    for (const Process& process : processes_) {
+      if (process.pid > 0) kill(process.pid, SIGSTOP);  // as they were, or nearly, when it was seen
     }
   } else {
-    for (Worker& worker : workers_) {
-      if (worker.go_on_at != 0 && worker.pid > 0) kill(worker.pid, SIGCONT);
-      worker.go_on_at = 0;
+    for (Process& process : processes_) {
+      if (process.go_on_at != 0 && process.pid > 0) kill(process.pid, SIGCONT);
+      process.go_on_at = 0;
     }
     witness_.all().stop.store(1);
     const std::int64_t until = now_ns() + hang_limit(setting_.store);
-    for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+    for (std::size_t i = 0; i < processes_.size(); ++i) {
       int status = 0;
-      while (waitpid(workers_[worker].pid, &status, WNOHANG) == 0 && now_ns() < until) {
+      while (waitpid(processes_[i].pid, &status, WNOHANG) == 0 && now_ns() < until) {
         continue_some();
         sleep_us(1000);
       }
+      const std::string about = witness_.about(setting_.first_worker(i));
       if (now_ns() >= until) {
-        witness_.violation("hang: " + witness_.about(worker) + " does not end");
+        witness_.violation("hang: the process of " + about + " does not end");
         break;
       }
-      workers_[worker].pid = -1;
+      processes_[i].pid = -1;
       if (status != 0)
-        witness_.violation("died: at its end, " + witness_.about(worker) + ", status " + std::to_string(status));
+        witness_.violation("died: at its end, the process of " + about + ", status " + std::to_string(status));
     }
     if (witness_.all().violations.load() == 0) add_up();
   }
   progress(true);
   if (witness_.all().violations.load() == 0) return;
   std::printf("the table:\n%s", describe_table(setting_.store.url).c_str());
-  for (std::size_t worker = 0; worker < workers_.size(); ++worker)
+  for (std::size_t worker = 0; worker < setting_.workers(); ++worker)
     std::printf("  %s\n", witness_.about(worker).c_str());
 }
 
@@ -399,7 +427,7 @@ void Supervisor::add_up() {
   resolve(true);
   for (std::size_t place = 0; place < places().size(); ++place) {
     std::uint64_t counted = 0;
-    for (std::size_t worker = 0; worker < workers_.size(); ++worker)
+    for (std::size_t worker = 0; worker < setting_.workers(); ++worker)
       counted += witness_.row(worker).counted[place].load();
     const std::uint64_t made = counted + happened_[static_cast<int>(place)];
     const std::uint64_t value = witness_.all().counters[place].value;
@@ -424,6 +452,14 @@ void Supervisor::add_up() {
       witness_.violation("breaks: no lock was broken, or no holder noticed");
     if (waiting < 20 * part)
       witness_.violation("kills: only " + std::to_string(waiting) + " % of the victims were waiting");
+    // Where a lock is a lease, a killed process keeps the hot lock until its lease ends. If the next kill comes before
+    // that, hardly any process lives long enough to hand the lock over.
+    const bool lives = !setting_.store.can.leases || options_.pause_ms >= shortest_pause_for_leases_ms;
+    if (setting_.store.at_a_server() && setting_.hot > 0 && setting_.threads > 1 && lives &&
+        total(&Row::handed_over) < total(&Row::grants) / 20) {
+      witness_.violation("hand-over: only " + std::to_string(total(&Row::handed_over)) + " of " +
+                         std::to_string(total(&Row::grants)) + " grants were handed over inside a process");
+    }
   }
   // It grows to what was needed at once (for the dead, too, until they are cleared away), and then no more.
   const auto at_three_quarters =
@@ -445,7 +481,7 @@ void Supervisor::add_up() {
 
 std::uint64_t Supervisor::total(Word<std::uint64_t> Row::*what) const {
   std::uint64_t sum = 0;
-  for (std::size_t worker = 0; worker < workers_.size(); ++worker) sum += (witness_.row(worker).*what).load();
+  for (std::size_t worker = 0; worker < setting_.workers(); ++worker) sum += (witness_.row(worker).*what).load();
   return sum;
 }
 
@@ -476,7 +512,8 @@ void Supervisor::progress(bool force) {
 
 void Supervisor::print() const {
   const auto number = [](std::uint64_t n) { return static_cast<unsigned long long>(n); };
-  std::printf("\n%llu kills of %zu workers in %.1f s\n\n  %-20s %8s %7s\n", number(kills_), workers_.size(),
+  std::printf("\n%llu kills of %zu processes with %zu %s each in %.1f s\n\n  %-20s %8s %7s\n", number(kills_),
+              setting_.processes, setting_.threads, setting_.threads == 1 ? "thread" : "threads",
               static_cast<double>(ended_ - began_) / 1e9, "the victim was", "kills", "share");
   for (std::size_t state = 1; state < state_count; ++state) {
     std::printf(
@@ -490,14 +527,14 @@ void Supervisor::print() const {
   std::printf(
       "\n  %llu times several at once; %llu stopped for a while, %llu of them killed\n"
       "  %llu stopped themselves inside the engine\n"
-      "  %llu grants, %llu timeouts, %llu deadlocks, %llu looks\n"
+      "  %llu grants (%llu handed over inside a process), %llu timeouts, %llu deadlocks, %llu looks\n"
       "  %llu locks broken, %llu of them found lost by their holders; %llu times somebody was stopped in the middle\n"
       "  %llu counted; %llu died while counting, %llu of them after they had written%s\n",
       number(bursts_), number(stops_), number(killed_stopped_), number(total(&Row::own_stops)),
-      number(total(&Row::grants)), number(total(&Row::timeouts)), number(total(&Row::deadlocks)),
-      number(total(&Row::looks)), number(total(&Row::breaks)), number(total(&Row::losses)),
-      number(total(&Row::late_breaks)), number(steps), number(casualties_), number(happened),
-      forgotten_ != 0 ? " (some forgotten)" : "");
+      number(total(&Row::grants)), number(total(&Row::handed_over)), number(total(&Row::timeouts)),
+      number(total(&Row::deadlocks)), number(total(&Row::looks)), number(total(&Row::breaks)),
+      number(total(&Row::losses)), number(total(&Row::late_breaks)), number(steps), number(casualties_),
+      number(happened), forgotten_ != 0 ? " (some forgotten)" : "");
   if (setting_.store.at_a_server()) return;
   std::printf("  table:");
   for (std::size_t i = 0; i < sizes_.size(); i += std::max<std::size_t>(sizes_.size() / 6, 1)) {

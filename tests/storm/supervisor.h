@@ -1,4 +1,5 @@
-// Supervisor: starts the workers, kills them, starts others in their place, and adds up what they leave behind.
+// Supervisor: starts the processes of the workers, kills them, starts others in their place, and adds up what they
+// leave behind.
 #pragma once
 
 #include <sys/types.h>
@@ -24,11 +25,13 @@ struct Options {
   std::string on_name = "shm:";  // as it was said, without a password
   std::uint64_t kills = 0;       // 0: as many as are usual there
   std::chrono::seconds soak{0};  // as long as this instead of so many kills
-  std::size_t workers = 0;       // 0: as many as are usual there
+  std::size_t processes = 0;     // 0: as many as are usual there
+  std::size_t threads = 0;       // in each process; 0: as many as are usual there
   std::uint64_t seed = 0;
   unsigned stops = 10;               // of a hundred kills, how many are accompanied by a SIGSTOP for a while
   std::uint32_t own_stops = 20'000;  // see Setting
   unsigned danger = 13;              // see Setting
+  unsigned hot = 0;                  // see Setting
   double pause_ms = -1;              // between two kills, on average; negative: as is usual there
   std::uint64_t quiet_kills = 0;     // of the second phase
   std::uint32_t max_locks = 0;       // 0: as many as the workers need, and few enough to run out of nodes
@@ -57,7 +60,7 @@ class Supervisor {
   void print() const;
 
  private:
-  struct Worker {
+  struct Process {
     pid_t pid = -1;
     std::int64_t go_on_at = 0;  // stopped until then; 0: it runs
   };
@@ -67,13 +70,16 @@ class Supervisor {
     std::uint64_t maker;
   };
 
-  void launch(std::size_t worker);
+  std::size_t process_of(std::size_t worker) const { return worker / setting_.threads; }
+  void for_each_worker_of(std::size_t process, const std::function<void(std::size_t worker, Row&)>& what) const;
+  void launch(std::size_t process);
   State doing(const Row& row, std::int64_t at) const;
   bool wished(State state, unsigned wish) const;
   std::size_t pick_victim();
-  void kill_one(std::size_t worker);
+  void kill_process_of(std::size_t worker);
+  void bury_process_of(std::size_t worker);
   void bury(std::size_t worker);
-  void replace(std::size_t worker);
+  void replace_process_of(std::size_t worker);
   void stop_some();
   void continue_some();
   void look_for_deaths();
@@ -91,10 +97,10 @@ class Supervisor {
   const Options options_;
   const Setting setting_;
   std::mt19937_64 random_;
-  std::vector<Worker> workers_;
+  std::vector<Process> processes_;
 
   std::uint64_t kills_ = 0, stops_ = 0, killed_stopped_ = 0, bursts_ = 0;
-  std::array<std::uint64_t, state_count> by_state_{};
+  std::array<std::uint64_t, state_count> by_state_{};  // of the worker for whose sake its process was killed
   std::map<Step, std::vector<Casualty>> unresolved_;
   std::map<int, std::uint64_t> happened_;  // steps of the killed that were made, by place
   std::uint64_t casualties_ = 0, forgotten_ = 0;

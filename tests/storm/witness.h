@@ -14,8 +14,9 @@
 //               broken lock keeps its intentions there until it is released.
 //   journal     What a worker was about to count when it died: only that step may have been made or not.
 //
-// Killed workers leave their marks. The supervisor says in `doomed` whom it will kill before it does, so that others
-// can tell a mark of the dead from a violation, and takes the marks away when it has reaped them.
+// A worker is a thread; all workers of a process die at once. Killed workers leave their marks. The supervisor says in
+// `doomed` whom it will kill before it does, so that others can tell a mark of the dead from a violation. It takes the
+// marks away when it has reaped the process.
 #pragma once
 
 #include <sys/types.h>
@@ -80,7 +81,7 @@ constexpr Modes conflicts_with(Modes modes) {
 }
 
 struct alignas(64) Row {
-  Word<std::uint32_t> incarnation;  // how often this worker was started
+  Word<std::uint32_t> incarnation;  // how often the process of this worker was started
   Word<std::int32_t> pid;
   Word<std::uint32_t> doomed;       // the incarnation that the supervisor kills, or has killed
   Word<std::int64_t> doomed_at[4];  // when it said so, of the last few incarnations
@@ -98,7 +99,7 @@ struct alignas(64) Row {
   Word<std::uint64_t> breaks_seen[most_places];  // 1 + breaks begun when it asked; 0: does not ask for the place
   Word<std::uint32_t> breaking;                  // 1 + the place that it is breaking
   Word<std::int64_t> stopped_itself;             // when it stopped itself inside the engine; 0: it runs
-  Word<std::uint64_t> grants, timeouts, deadlocks, refusals, looks, breaks, late_breaks, losses, own_stops;
+  Word<std::uint64_t> grants, timeouts, deadlocks, refusals, looks, breaks, late_breaks, losses, own_stops, handed_over;
 };
 
 struct alignas(64) Counter {

@@ -32,6 +32,9 @@ using hierlock::Target;
 using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
+// A server's grant has a multiple of it as its fence, and each hand-over inside the process adds one (docs/remote.md).
+constexpr std::int64_t fences_of_a_grant = 128;
+
 constexpr nanoseconds late_bound = std::chrono::seconds(5 * slowness);  // after a timeout, on a crowded machine
 
 // Releases what it is given: another thread, another lane of the table.
@@ -74,17 +77,38 @@ struct Held {
   bool given_up = false;  // an extend lost it: it is released already
 };
 
+std::mt19937_64 random_for(const Witness& witness, const Setting& setting, std::size_t worker) {
+  return std::mt19937_64(setting.seed * 0x9E3779B97F4A7C15u + worker * 1'000'003 +
+                         witness.row(worker).incarnation.load());
+}
+
 class Worker {
  public:
-  Worker(const Witness& witness, const Setting& setting, std::size_t me)
+  Worker(const Witness& witness, const Setting& setting, std::size_t me, Locker& locker, bool per_handle)
       : witness_(witness),
         setting_(setting),
-        testimony_(witness, me, setting.workers),
-        random_(setting.seed * 0x9E3779B97F4A7C15u + me * 1'000'003 + witness.row(me).incarnation.load()),
+        testimony_(witness, me, setting.workers()),
+        random_(random_for(witness, setting, me)),
         rogue_(me == 0 ? setting.fault : Break::nothing),
-        per_handle_(chance(10)),
-        locker_(hierlock::open(setting.store.url, options())) {
+        per_handle_(per_handle),
+        locker_(locker) {
     if (chance(15)) releaser_.emplace();
+    of_this_thread_ = this;
+  }
+  ~Worker() { of_this_thread_ = nullptr; }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // The Locker tells it on the waiting thread.
+  static void notice(const hierlock::Event& event) {
+    if (of_this_thread_ == nullptr) return;
+    const Testimony& testimony = of_this_thread_->testimony_;
+    const bool extending = testimony.state() == State::extending || testimony.state() == State::extending_waiting;
+    if (event.kind == hierlock::Event::Kind::wait_begins) {
+      testimony.state(extending ? State::extending_waiting : State::waiting);
+    } else if (event.kind != hierlock::Event::Kind::wait_goes_on) {
+      testimony.state(extending ? State::extending : State::acquiring);
+    }
   }
 
   void run() {
@@ -100,9 +124,13 @@ class Worker {
         }
         continue;
       }
+      if (chance(setting_.hot)) {
+        one(hot_ask());
+        continue;
+      }
       const unsigned what = below(87);
       if (what < 44) {
-        one();
+        one(any_ask());
       } else if (what < 57) {
         many();
       } else if (what < 75) {
@@ -117,23 +145,6 @@ class Worker {
   }
 
  private:
-  hierlock::OpenOptions options() {
-    hierlock::OpenOptions options;
-    options.owners = per_handle_ ? hierlock::Owners::per_handle : hierlock::Owners::per_thread;
-    // Some do not listen, because listening costs time at the moment the wait begins.
-    if (!chance(15)) {
-      options.on_event = [this](const hierlock::Event& event) {
-        const bool extending = testimony_.state() == State::extending || testimony_.state() == State::extending_waiting;
-        if (event.kind == hierlock::Event::Kind::wait_begins) {
-          testimony_.state(extending ? State::extending_waiting : State::waiting);
-        } else if (event.kind != hierlock::Event::Kind::wait_goes_on) {
-          testimony_.state(extending ? State::extending : State::acquiring);
-        }
-      };
-    }
-    return options;
-  }
-
   // --- chance ---
   unsigned below(unsigned end) { return static_cast<unsigned>(random_() % end); }
   bool chance(unsigned percent) { return below(100) < percent; }
@@ -159,6 +170,12 @@ class Worker {
     }
     if (p.parent < 0 && p.slots == 0 && !p.below.empty() && chance(60)) return any_ask();  // whole users less often
     return {setting_.store.shares(p) && chance(35) ? shared(p.target) : p.target, place, false};
+  }
+
+  // What many threads want at once, each by a lock on nothing else: so locks are handed over inside a process.
+  Ask hot_ask() {
+    static const int place = hot_place();
+    return {places()[static_cast<std::size_t>(place)].target, place, false};
   }
 
   // A place whose locks others break.
@@ -228,7 +245,11 @@ class Worker {
     testimony_.row().grants.fetch_add(1, std::memory_order_relaxed);
     held->inside.granted_at = end;
     for (const Ask& ask : asks) add(held->inside, ask);
-    if (!enter(*held)) held.reset();
+    if (!enter(*held)) {
+      held.reset();
+    } else if (setting_.store.at_a_server() && held->inside.fence % fences_of_a_grant != 0) {
+      testimony_.row().handed_over.fetch_add(1, std::memory_order_relaxed);
+    }
     return held;
   }
 
@@ -325,9 +346,8 @@ class Worker {
   }
 
   // --- the ways to lock ---
-  void one() {
+  void one(const Ask& ask) {
     std::optional<hierlock::Owner> owner;
-    const Ask ask = any_ask();
     AcquireOptions options = any_options(releaser_.has_value());
     if (chance(10)) {
       owner.emplace(locker_.owner("a task"));
@@ -508,20 +528,41 @@ class Worker {
   std::mt19937_64 random_;
   const Break rogue_;
   const bool per_handle_;
-  Locker locker_;
+  Locker& locker_;
+  static inline thread_local const Worker* of_this_thread_ = nullptr;
   std::optional<Releaser> releaser_;
   std::int64_t old_fence_ = 0;
 };
 
 }  // namespace
 
-void work(const Witness& witness, const Setting& setting, std::size_t worker) {
-  try {
-    stop_oneself_now_and_then(witness, witness.row(worker), setting.seed * 31 + worker, setting.own_stops);
-    Worker(witness, setting, worker).run();
-  } catch (const std::exception& error) {
-    witness.violation("error: " + std::string(error.what()) + "\n  by " + witness.about(worker));
-  }
+void work(const Witness& witness, const Setting& setting, std::size_t process) {
+  const std::size_t first = setting.first_worker(process);
+  const auto told = [&](std::size_t worker, const auto& what) {
+    try {
+      what();
+    } catch (const std::exception& error) {
+      witness.violation("error: " + std::string(error.what()) + "\n  by " + witness.about(worker));
+    }
+  };
+  told(first, [&] {
+    stop_oneself_now_and_then(witness, witness.row(first), setting.seed * 31 + first, setting.own_stops);
+    std::mt19937_64 random = random_for(witness, setting, first);
+    const bool per_handle = random() % 100 < 10;
+    // Some do not listen, because listening costs time at the moment the wait begins.
+    const bool listens = random() % 100 >= 15;
+    hierlock::OpenOptions options;
+    options.owners = per_handle ? hierlock::Owners::per_handle : hierlock::Owners::per_thread;
+    if (listens) options.on_event = Worker::notice;
+    Locker locker = hierlock::open(setting.store.url, options);
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < setting.threads; ++i) {
+      others.emplace_back([&, worker = first + i] {
+        told(worker, [&] { Worker(witness, setting, worker, locker, per_handle).run(); });
+      });
+    }
+    Worker(witness, setting, first, locker, per_handle).run();
+  });
 }
 
 }  // namespace storm

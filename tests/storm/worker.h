@@ -1,4 +1,5 @@
-// Worker: a process that locks, counts and unlocks at random until it is told to stop, or killed.
+// Worker: a thread that locks, counts and unlocks at random until it is told to stop, or its process is killed. The
+// workers of one process use one Locker.
 #pragma once
 
 #include <cstddef>
@@ -28,14 +29,19 @@ enum class Break : std::uint8_t {
 struct Setting {
   Store store;
   std::uint64_t seed = 0;
-  std::size_t workers = 16;
-  unsigned scratch = 0;  // leaves below each account that nobody else asks for: more in all than the table has nodes
+  std::size_t processes = 16;
+  std::size_t threads = 1;  // workers in each of them
+  unsigned scratch = 0;     // leaves below each account that nobody else asks for: more in all than the table has nodes
   Break fault = Break::nothing;
   std::uint32_t own_stops = 0;  // a worker stops itself inside the engine once in about so many stores; 0: never
   unsigned danger = 0;          // of a hundred turns, how many go to locks that are broken, and to breaking them
+  unsigned hot = 0;             // of a hundred turns, how many are a lock on the one hot place
+
+  std::size_t workers() const { return processes * threads; }
+  std::size_t first_worker(std::size_t process) const { return process * threads; }
 };
 
-// Returns when the witness says stop. Runs in a process of its own.
-void work(const Witness& witness, const Setting& setting, std::size_t worker);
+// The workers of one process. Returns when the witness says stop.
+void work(const Witness& witness, const Setting& setting, std::size_t process);
 
 }  // namespace storm

@@ -40,6 +40,9 @@ class Table {
   // Whether what is over in one process is so in everybody's snapshot at once, not only soon.
   virtual bool forgets_at_once() const { return true; }
 
+  // Whether parties that hold a lock stand in queues before those that hold none.
+  virtual bool holders_first() const { return false; }
+
   // A Locker with room for about `locks` locks at once; none where the store has no such bound.
   virtual std::optional<Locker> open_small(std::size_t locks) {
     (void)locks;
@@ -55,7 +58,7 @@ class Table {
 struct Backend {
   std::string name;  // letters, digits and underscores
   std::function<std::unique_ptr<Table>()> make_table;
-  // Its column in README's table of what stores can do; empty if it has none.
+  // Its column in the table of docs/stores.md; empty if it has none.
   std::string column{};
   // Why it cannot be had here (no server); empty if it can. Then its tests are skipped, and with CI=true they fail.
   std::function<std::string()> missing = [] { return std::string(); };

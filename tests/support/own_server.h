@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@ namespace hierlock::tests {
 
 class OwnServer {
  public:
-  // `engine` is mysql or mariadb; `option` one of tools/servers up. None if it cannot be had.
+  // `engine` is one that tools/servers knows; `option` one of tools/servers up. None if it cannot be had.
   static const OwnServer* get(const std::string& engine, const std::string& option = "") {
     static std::map<std::string, OwnServer> all;
     const auto [found, made] = all.try_emplace(engine + option, engine, option);
@@ -22,12 +23,12 @@ class OwnServer {
 
   // `called` tells apart several of one engine.
   OwnServer(const std::string& engine, const std::string& option, const std::string& called = "own") {
-    const std::string suffix = called + std::string(option.empty() ? "" : "x") + std::to_string(getpid());
+    const std::string suffix = called + (option.empty() ? "" : option.substr(2, 1)) + std::to_string(getpid());
     name_ = engine + ":" + suffix;
     run("up " + option + " " + name_);
     for (const std::string& line : lines_of(run("env " + name_))) {
       if (line.find("_OPERATOR='") != line.npos) operator_url_ = quoted(line);
-      if (line.find("'mysql://app:") != line.npos) url_ = quoted(line);
+      if (line.find("://app:") != line.npos && line.find("_TLS='") == line.npos) url_ = quoted(line);
       if (line.find("_PID='") != line.npos) pid_ = std::stoi(quoted(line));
     }
   }
@@ -41,6 +42,10 @@ class OwnServer {
   const std::string& url() const { return url_; }                    // as the application's user
   const std::string& operator_url() const { return operator_url_; }  // who may do anything
   pid_t pid() const { return pid_; }
+  // tools/servers start, stop, kill or restart: returns when that is done. False if it cannot be.
+  bool control(const std::string& verb) const {
+    return std::system(("'" HIERLOCK_SERVERS "' " + verb + " " + name_ + " >/dev/null 2>&1").c_str()) == 0;
+  }
 
  private:
   static std::vector<std::string> lines_of(const std::string& text) {

@@ -26,7 +26,7 @@ std::string text_of(const std::vector<Target>& targets) {
 
 Pending Party::pending(Command command) {
   std::string asked = text_of(command.targets);
-  return Pending{this, std::move(asked), run(std::move(command))};
+  return Pending{this, std::move(asked), run(command), command};
 }
 
 Outcome Party::at_once(Command command) {

@@ -61,7 +61,7 @@ std::ostream& operator<<(std::ostream& out, const Outcome& outcome);
 
 // What a party is asked to do, as a value.
 struct Command {
-  enum class What : std::uint8_t { acquire, try_acquire, extend, give_to, release, look, lost } what;
+  enum class What : std::uint8_t { acquire, try_acquire, extend, give_to, release, look, lost } what = What::look;
   std::vector<Target> targets{};
   int handle = 0;
   Ask ask{};
@@ -74,6 +74,7 @@ struct Pending {
   Party* by;
   std::string asked;
   std::future<Outcome> result;
+  Command command{};
 
   bool ready() const { return result.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 };

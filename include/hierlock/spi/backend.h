@@ -63,6 +63,11 @@ struct Request {
   WaitObserver* observer = nullptr;
 };
 
+// What a store says that cannot take a lock away from its holder.
+inline constexpr const char* cannot_break =
+    "this store cannot break locks: only shm:, valkey: and redis: can; end the process that holds it, or at a database "
+    "the session that status names, with KILL";
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -106,9 +111,7 @@ class Backend {
   virtual void log_deadlock(const Error&) noexcept {}
 
   // As Locker::break_locks and Locker::lifeline say.
-  virtual std::size_t break_locks(const Plan&, std::string_view) {
-    throw Error(ErrorKind::unsupported, "this store cannot break locks: only shm: can");
-  }
+  virtual std::size_t break_locks(const Plan&, std::string_view) { throw Error(ErrorKind::unsupported, cannot_break); }
   virtual int lifeline() { return -1; }
 
   // How many acquires and extends were granted, by Space of the first step.

@@ -156,6 +156,8 @@ class Embedded final : public Queue {
   Embedded(std::string url, const Where& where, Owners owners)
       : url_(std::move(url)), engine_(where, owners), losses_(engine_) {}
 
+  void serve_holders_first() noexcept { engine_.table().serve_holders_first(); }
+
   Capabilities capabilities() const override {
     return {.names = true,
             .shared_inner = true,
@@ -164,6 +166,7 @@ class Embedded final : public Queue {
             .fifo = true,
             .passes_own_queue = true,
             .wakes_waiters = true,
+            .frees_at_once = true,
             .extends = true,
             .deadlock_at_once = true,
             .exact_keys = true,
@@ -208,9 +211,7 @@ class Embedded final : public Queue {
   void drop_owner(spi::OwnerId owner) noexcept override { engine_.drop_owner(owner); }
   std::string owner_name(spi::OwnerId owner) override { return engine_.owner_name(owner); }
   std::array<std::uint64_t, 3> grants() const override { return engine_.grants(); }
-  bool idle() const noexcept override {
-    return engine_.table().mapping().lost() ? engine_.no_handles() : engine_.table().look().nothing_held();
-  }
+  bool idle() const noexcept override { return engine_.idle(); }
   void log_deadlock(const Error& error) noexcept override { engine_.log_deadlock(error); }
   Snapshot snapshot() const override;
   Snapshot holders() const override;
@@ -350,6 +351,16 @@ std::uint64_t number(const std::string& name, const std::string& value, std::uin
   return result;
 }
 
+// Of a table, beside the default one: it may become the name of a file.
+bool is_name(const std::string& text) {
+  const bool dots = text == "." || text == "..";
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+  });
+  return plain && !dots && !text.empty() && text.size() <= 64;
+}
+
 // The same for cron, ssh, systemd and a terminal: nothing of the environment decides.
 std::string path_of(const std::string& rest) {
   const std::string own = "/dev/shm/hierlock-" + std::to_string(geteuid());
@@ -362,12 +373,7 @@ std::string path_of(const std::string& rest) {
     }
     return path;
   }
-  const bool dots = rest == "." || rest == "..";
-  const bool plain = std::all_of(rest.begin(), rest.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-           c == '.';
-  });
-  if (!plain || dots || rest.size() > 64) {
+  if (!is_name(rest)) {
     throw Error(ErrorKind::invalid_argument,
                 "shm:" + rest + ": a name has 1 to 64 letters, digits, '-', '_' or '.'; a file is shm:///folder/file");
   }
@@ -415,9 +421,9 @@ mode_t mode_of(const std::string& value) {
 }  // namespace
 
 std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners) {
-  if (!url.rest.empty()) {
+  if (!url.rest.empty() && !is_name(url.rest)) {
     throw Error(ErrorKind::invalid_argument,
-                "memory: takes no name, because it lives in this process only: write \"memory:\"");
+                "memory:NAME: a name has 1 to 64 letters, digits, '-', '_' or '.'; memory: alone is one Locker's own");
   }
   std::uint64_t locks = default_locks;
   for (const auto& [name, value] : url.options) {
@@ -426,11 +432,15 @@ std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners) {
     }
     locks = number(name, value, most_locks);
   }
-  return std::make_unique<Embedded>(url.safe_text(), engine::Capacity::for_locks(locks), owners);
+  const engine::Capacity capacity = engine::Capacity::for_locks(locks);
+  if (url.rest.empty()) return std::make_unique<Embedded>(url.safe_text(), capacity, owners);
+  return std::make_unique<Embedded>(url.safe_text(), engine::NamedTable::open(url.rest, capacity), owners);
 }
 
 std::unique_ptr<Queue> open_queue(Owners owners) {
-  return std::make_unique<Embedded>("memory:", engine::Capacity::for_locks(default_locks), owners);
+  auto queue = std::make_unique<Embedded>("memory:", engine::Capacity::for_locks(default_locks), owners);
+  queue->serve_holders_first();
+  return queue;
 }
 
 std::unique_ptr<spi::Backend> open_shm(const spi::Url& url, Owners owners, bool create) {

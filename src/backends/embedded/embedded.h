@@ -11,11 +11,11 @@
 
 namespace hierlock::embedded {
 
-// memory:, memory:?max_locks=N. Throws Error(invalid_argument).
+// memory:, memory:NAME, ?max_locks=N. Throws Error(invalid_argument).
 std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners);
 
 // What a store that needs a server puts before it: memory:, with extends in two halves. Between them the server is
-// asked.
+// asked. An owner that holds a lock stands before those that hold none: other processes may wait for it.
 class Queue : public spi::Backend {
  public:
   // The first half of an extend: the addition is held here, and commit(), by the same thread, makes it part of the

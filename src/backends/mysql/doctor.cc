@@ -5,6 +5,7 @@
 
 #include "mysql/fences.h"
 #include "mysql/fitness.h"
+#include "mysql/names.h"
 #include "mysql/schema.h"
 #include "mysql/session.h"
 #include "mysql/statements.h"
@@ -163,9 +164,10 @@ Judgement rollback_on_timeout(const Seen& seen, const Options&) {
 
 Judgement connections(const Seen& seen, const Options& options) {
   return remote::judge_connections(
-      {.need = options.connections + sessions_beyond,
+      {.need = options.connections + sessions_beyond + sessions_of_names,
        .most = seen.global.number("max_connections"),
        .used = seen.status.number("Threads_connected"),
+       .of_which = ", " + std::to_string(sessions_of_names) + " of them for names and slots",
        .of_account = seen.session.number("max_user_connections")},
       "raise max_connections (or the account's MAX_USER_CONNECTIONS), or lower connections= in the URL");
 }
@@ -174,7 +176,8 @@ Judgement prepared_statements(const Seen& seen, const Options& options) {
   const std::string value = seen.global.value("max_prepared_stmt_count");
   if (value.empty()) return remote::not_said();
   const std::uint64_t used = seen.status.number("Prepared_stmt_count");
-  const std::uint64_t need = options.connections * (Connection::most_statements + 1);
+  const std::uint64_t need = options.connections * (Connection::most_statements + 1) +
+                             remote::NameDriver::most_keepers * GetLockSession::most_prepared;
   const std::string text = "a process with this URL prepares up to " + std::to_string(need) + "; the server takes " +
                            value + ", " + std::to_string(used) + " are there";
   if (seen.global.number("max_prepared_stmt_count") >= used + need) return good(text);

@@ -103,10 +103,21 @@ TEST(Doctor, a_switch_that_a_version_does_not_have_is_not_missed) {
 TEST(Doctor, prepared_statements_are_counted_against_what_the_server_takes) {
   Seen seen;
   seen.global = {{"max_prepared_stmt_count", "1100"}};
-  seen.status = {{"Prepared_stmt_count", "60"}};
-  EXPECT_EQ(judged(seen, "prepared_statements").verdict, Verdict::good) << "16 connections have 65 each";
-  seen.status = {{"Prepared_stmt_count", "61"}};
+  seen.status = {{"Prepared_stmt_count", "50"}};
+  EXPECT_EQ(judged(seen, "prepared_statements").verdict, Verdict::good) << "16 connections have 65 each, 5 have 2";
+  seen.status = {{"Prepared_stmt_count", "51"}};
   EXPECT_EQ(judged(seen, "prepared_statements").verdict, Verdict::slow);
+}
+
+TEST(Doctor, connections_of_names_are_counted) {  // N6
+  Seen seen;
+  seen.global = {{"max_connections", "100"}};
+  seen.status = {{"Threads_connected", "73"}};
+  const Finding enough = judged(seen, "connections");
+  EXPECT_EQ(enough.verdict, Verdict::good) << "16 for paths, 3 beside them, 8 for names";
+  EXPECT_NE(enough.text.find("up to 27, 8 of them for names and slots;"), std::string::npos) << enough.text;
+  seen.status = {{"Threads_connected", "74"}};
+  EXPECT_EQ(judged(seen, "connections").verdict, Verdict::slow);
 }
 
 TEST(Doctor, rows_that_take_too_long_to_count_are_unknown) {

@@ -32,7 +32,7 @@ constexpr const char* alive = " WHERE seen > UTC_TIMESTAMP(6) - INTERVAL 10 SECO
 constexpr const char* sums = "COUNT(*), COALESCE(BIT_XOR(stamp), 0) FROM ";
 constexpr const char* columns =
     "SELECT session, owner, owner_name, host, program, note, process, fence, TIMESTAMPDIFF(MICROSECOND, since, "
-    "UTC_TIMESTAMP(6)) AS age, waits, nodes, locker, stamp FROM ";
+    "UTC_TIMESTAMP(6)) AS age, waits, nodes, locker, stamp, TIMESTAMPDIFF(MICROSECOND, '2000-01-01', since) FROM ";
 
 }  // namespace
 

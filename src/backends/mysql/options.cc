@@ -29,13 +29,15 @@ Options read_url(const spi::Url& url) {
       options.connections = plan::read_number(name, value, 1, 1000);
     } else if (name == "views") {
       options.views = plan::read_choice(name, value, "on", "off");
+    } else if (name == "gate") {
+      options.gate = plan::read_choice(name, value, "on", "off");
     } else if (name == "publish_after") {
       options.publish_after = std::chrono::milliseconds(plan::read_number(name, value, 0, 60'000));
     } else if (!endpoint::is_option(name)) {
       throw Error(ErrorKind::invalid_argument,
                   "mysql: has no option \"" + name +
-                      "\": it knows buckets, levels, table, provision, connections, publish_after, views, tls, ca, "
-                      "socket, password_file and password_env");
+                      "\": it knows buckets, levels, table, provision, connections, gate, publish_after, views, "
+                      "tls, ca, socket, password_file and password_env");
     }
   }
   return options;

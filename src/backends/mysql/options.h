@@ -28,11 +28,13 @@ struct Layout {
 struct Options {
   Address address;
   Layout layout;
-  std::size_t connections = 16;                   // for locks, at most so many at once
-  bool views = true;                              // snapshots ask the server's own views, too (views.h)
-  std::chrono::milliseconds publish_after{1000};  // holds and waits that last longer are published (who.h)
-  std::string url;                                // without the password
-  bool only_look = false;                         // make no table, not even with lazy
+  std::size_t connections = 16;  // for locks, at most so many at once
+  bool views = true;             // snapshots ask the server's own views, too (views.h)
+  std::chrono::milliseconds publish_after{
+      1000};               // holds and waits that last longer are published (remote/notice_board.h)
+  bool gate = true;        // locks are handed over inside the process (remote/hand_over.h)
+  std::string url;         // without the password
+  bool only_look = false;  // make no table, not even with lazy
 };
 
 // What to do where tables or rows are missing.

@@ -81,6 +81,14 @@ TEST(Options, words_are_checked) {
   EXPECT_NE(refusal("mysql://app@db/shop?tls=maybe"), "");
 }
 
+TEST(Options, hand_over_can_be_switched_off) {  // B8
+  EXPECT_TRUE(read("mysql://app@db/shop").gate);
+  EXPECT_TRUE(read("mysql://app@db/shop?gate=on").gate);
+  EXPECT_FALSE(read("mysql://app@db/shop?gate=off").gate);
+  EXPECT_TRUE(says(refusal("mysql://app@db/shop?gate=no"), "write on or off"));
+  EXPECT_TRUE(says(refusal("mysql://app@db/shop?gates=off"), "gate,")) << "the message names the option";
+}
+
 TEST(Options, a_password_is_in_no_message) {
   const std::string secret = "hunter2";
   for (const std::string url :

@@ -80,42 +80,54 @@ remote::LockReply RowSession::lock(std::span<const plan::Row> rows, bool no_wait
 
 void RowSession::unlock_all(WaitLimit& limit) noexcept {
   try {
-    if (beating_ && wait_for_heartbeat(limit) != Beat::alive) return connection_->give_up();
-    for (int tries = 0; tries < 2; ++tries) {
-      const Reply reply = connection_->roll_back(limit);
-      if (reply.well()) return;
-      if (reply.code != query_interrupted) break;  // a KILL that came late
-    }
+    if (asked_ == Asked::heartbeat && wait_for_answer(limit) != Answer::good) return connection_->give_up();
+    if (asked_ == Asked::nothing) begin_unlock_all();
+    if (wait_for_answer(limit) == Answer::good) return;
   } catch (...) {  // no memory
   }
   connection_->give_up();
 }
 
+void RowSession::begin_unlock_all() noexcept {
+  try {
+    connection_->begin("ROLLBACK");
+    asked_ = Asked::unlock;
+  } catch (...) {  // no memory
+    connection_->give_up();
+  }
+}
+
 void RowSession::begin_heartbeat() {
   connection_->begin("SELECT CONNECTION_ID(), " + fitness_);
-  beating_ = true;
+  asked_ = Asked::heartbeat;
 }
 
-RowSession::Beat RowSession::heartbeat() {
-  if (!connection_->go_on()) return Beat::none_yet;
-  return judge(connection_->reply());
+RowSession::Answer RowSession::answer() {
+  return connection_->go_on() ? judge(connection_->reply()) : Answer::none_yet;
 }
 
-RowSession::Beat RowSession::wait_for_heartbeat(WaitLimit& limit) {
-  while (!connection_->go_on()) {
+RowSession::Answer RowSession::wait_for_answer(WaitLimit& limit) {
+  for (;;) {
+    const Answer said = answer();
+    if (said != Answer::none_yet) return said;
     const std::optional<Clock::duration> time = limit.next();
-    if (!time) return Beat::none_yet;
+    if (!time) return Answer::none_yet;
     endpoint::watch(socket(), endpoint::readable, -1, std::min<Clock::duration>(*time, longest_look));
   }
-  return judge(connection_->reply());
 }
 
-RowSession::Beat RowSession::judge(const Reply& reply) {
-  beating_ = false;
-  const bool alive =
-      reply.well() && !reply.rows.empty() && reply.rows[0].at(0) == std::to_string(id()) && is_fit(reply.rows[0].at(1));
-  if (!alive) connection_->give_up();
-  return alive ? Beat::alive : Beat::dead;
+RowSession::Answer RowSession::judge(const Reply& reply) {
+  const Asked asked = std::exchange(asked_, Asked::nothing);
+  if (asked == Asked::nothing && !broken()) return Answer::good;
+  if (asked == Asked::unlock && reply.code == query_interrupted) {  // a KILL that came late
+    begin_unlock_all();
+    return Answer::none_yet;
+  }
+  const bool good =
+      reply.well() && (asked == Asked::unlock || (!reply.rows.empty() && reply.rows[0].at(0) == std::to_string(id()) &&
+                                                  is_fit(reply.rows[0].at(1))));
+  if (!good) connection_->give_up();
+  return good ? Answer::good : Answer::bad;
 }
 
 }  // namespace hierlock::mysql

@@ -9,6 +9,7 @@
 #include "mysql/fences.h"
 #include "mysql/statements.h"
 #include "mysql_client/connection.h"
+#include "remote/name_driver.h"
 #include "remote/session.h"
 #include "remote/session_pool.h"
 
@@ -20,6 +21,8 @@ inline constexpr std::chrono::nanoseconds lease = std::chrono::seconds(10);
 
 // How many connections a Locker may have beyond `connections=`: the pool's two on the side, and the Looker's.
 inline constexpr std::size_t sessions_beyond = remote::SessionPool::beyond + 1;
+// And if it uses names or slots.
+inline constexpr std::size_t sessions_of_names = remote::NameDriver::most_keepers + remote::NameDriver::most_ushers;
 
 class RowSession final : public remote::Session {
  public:
@@ -37,24 +40,26 @@ class RowSession final : public remote::Session {
 
   remote::LockReply lock(std::span<const remote::Cell> cells, bool no_wait, WaitLimit& limit) override;
   void unlock_all(WaitLimit& limit) noexcept override;
+  void begin_unlock_all() noexcept override;
   void begin_heartbeat() override;
-  Beat heartbeat() override;
-  Beat wait_for_heartbeat(WaitLimit& limit) override;
+  Answer answer() override;
+  Answer wait_for_answer(WaitLimit& limit) override;
 
   Connection& connection() noexcept { return *connection_; }
   Mint& mint() const noexcept { return *mint_; }
+  const std::shared_ptr<Mint>& shared_mint() const noexcept { return mint_; }
   const std::string& fitness() const noexcept { return fitness_; }  // fitness_now() of its server
 
  private:
   remote::LockReply lock(std::span<const plan::Row> rows, bool no_wait, Form form, WaitLimit& limit);
-  Beat judge(const Reply& reply);
+  Answer judge(const Reply& reply);
 
   const std::unique_ptr<Connection> connection_;
   const std::string fitness_;
   const std::shared_ptr<Mint> mint_;
   const BucketTable& table_;
   const std::shared_ptr<remote::OpenSessions> open_;
-  bool beating_ = false;  // the answer to a heartbeat is still to come
+  enum class Asked : std::uint8_t { nothing, heartbeat, unlock } asked_ = Asked::nothing;  // and not answered yet
 };
 
 // All sessions of the store are RowSessions.

@@ -68,6 +68,9 @@ inline constexpr std::string_view log_rows = "SET SESSION binlog_format='ROW'";
 inline constexpr std::string_view wait_usually = "SET SESSION innodb_lock_wait_timeout=2";
 inline constexpr std::string_view wait_shortly = "SET SESSION innodb_lock_wait_timeout=1";
 
+// A waiter for a name whose machine vanishes: its wait ends after 10 s, and its session 4 s later (B5).
+inline constexpr std::string_view usher_timeout = "SET SESSION wait_timeout=4, interactive_timeout=4";
+
 // Makes a row that is missing, without waiting for anybody who holds another; harmless if it is there.
 std::string make_row(const BucketTable& table, unsigned level, std::uint32_t bucket);
 

@@ -10,6 +10,7 @@
 #include "mysql/doctor.h"
 #include "mysql/fences.h"
 #include "mysql/fitness.h"
+#include "mysql/names.h"
 #include "mysql/notice_sql.h"
 #include "mysql/schema.h"
 #include "mysql/session.h"
@@ -18,6 +19,7 @@
 #include "mysql_client/error_codes.h"
 #include "plan/buckets.h"
 #include "remote/gate.h"
+#include "remote/name_driver.h"
 #include "remote/opening.h"
 #include "remote/session_driver.h"
 
@@ -36,8 +38,9 @@ constexpr seconds connect_time{5}, look_at_server_interval{3}, longest_try{2};
 constexpr std::size_t most_rows = 65535;  // placeholders of a prepared statement, on both servers
 using codes::lock_wait_timeout, codes::deadlock, codes::duplicate_key, codes::no_such_session;
 
-// Rows of one table, each read by its primary key in one transaction (H3, H4).
-class RowStore final : public remote::SessionStore {
+// Rows of one table, each read by its primary key in one transaction (H3, H4). And names, by GET_LOCK, on sessions of
+// the same kind.
+class RowStore final : public remote::SessionStore, public remote::NameStore {
  public:
   RowStore(Options options, remote::Opening opening) : options_(std::move(options)), opening_(std::move(opening)) {}
 
@@ -87,21 +90,44 @@ class RowStore final : public remote::SessionStore {
     return reply.well() || reply.code == no_such_session;
   }
   std::vector<Cell> cells(const spi::Plan& plan) const override;
-  std::int64_t fence_of(const remote::LockReply& reply, const Session& session) override;
+  std::int64_t fence_of(const remote::LockReply& reply, const Session& session) override {
+    return fence_of(mint_of(session), reply.minted);
+  }
   Error failure(const remote::LockReply& reply, const std::string& doing) const override {
     return error_of(static_cast<unsigned>(reply.code), reply.message, doing);
   }
-  void confirm(Session& session, WaitLimit& limit) override {
-    connection_of(session).ask("SELECT CONNECTION_ID()", limit);
-  }
-  void confirm_kept(Session& session, WaitLimit& limit) override;
+  void confirm_kept(Session& session, const remote::LockReply& reply, WaitLimit& limit) override;
 
   bool makes_missing() const override { return options_.layout.lazy; }
   Error missing(std::span<const Cell> cells, const remote::LockReply& reply) const override;
   bool make_missing(Session& session, std::span<const Cell> cells, const remote::LockReply& reply, const Ask& ask,
                     Interrupter& interrupter) override;
 
+  // --- names ---------------------------------------------------------------------------------------------
+
+  std::unique_ptr<remote::NameSession> name_session(std::unique_ptr<Session> session, Use use,
+                                                    WaitLimit& limit) override;
+  Error name_failure(std::int64_t code, const std::string& message, const std::string& doing) const override {
+    return error_of(static_cast<unsigned>(code), message, doing);
+  }
+  std::optional<std::vector<std::uint64_t>> holders(Session& side, std::span<const remote::LockName> names,
+                                                    Deadline& limit) override {
+    const NameRoom room = read_room(connection_of(side), limit);
+    return mysql::holders(connection_of(side), room, names, limit);
+  }
+  std::optional<std::uint32_t> slots_of_holder(Session& side, const remote::LockName& name, std::uint32_t slot,
+                                               Deadline& limit) override {
+    const NameRoom room = read_room(connection_of(side), limit);
+    return mysql::slots_of_holder(connection_of(side), room, name, slot, limit);
+  }
+
  private:
+  class NameMinter;
+  std::int64_t fence_of(Mint& mint, std::uint64_t minted);
+  NameRoom read_room(Connection& connection, WaitLimit& limit) const {
+    const Reply reply = connection.ask(ask_for_room(options_.layout.table), limit);
+    return {endpoint::text(reply.rows.at(0).at(0)), endpoint::text(reply.rows.at(0).at(1))};
+  }
   std::unique_ptr<Session> first_session();
   std::unique_ptr<Session> session(Ready& ready, std::shared_ptr<Mint> mint) const {
     return std::make_unique<RowSession>(std::move(ready.connection), ready.in_group, std::move(mint), table_,
@@ -143,15 +169,12 @@ std::vector<Cell> RowStore::cells(const spi::Plan& plan) const {
   return cells;
 }
 
-std::int64_t RowStore::fence_of(const remote::LockReply& reply, const Session& session) {
-  Mint& mint = mint_of(session);
-  const std::uint64_t number = fences_.minted(mint, reply.minted);
+std::int64_t RowStore::fence_of(Mint& mint, std::uint64_t minted) {
+  const std::uint64_t number = fences_.minted(mint, minted);
   if (number > mint.limit) {
     Deadline soon(connect_time);
     const bool raised = services_->pool().on_the_side(
-        [&](Session& side) {
-          return side.server() == session.server() && fences_.raise(connection_of(side), mint, soon);
-        },
+        [&](Session& side) { return side.server() == mint.name && fences_.raise(connection_of(side), mint, soon); },
         soon);
     if (!raised || number > mint.limit) {
       throw Error(ErrorKind::unavailable, "the lock was given back: the fence floor in " +
@@ -160,6 +183,29 @@ std::int64_t RowStore::fence_of(const remote::LockReply& reply, const Session& s
     }
   }
   return static_cast<std::int64_t>(number) * fence_step;
+}
+
+// --- names -----------------------------------------------------------------------------------------------
+
+class RowStore::NameMinter final : public remote::Minter {
+ public:
+  NameMinter(RowStore& store, std::shared_ptr<Mint> mint) : store_(store), mint_(std::move(mint)) {}
+  std::int64_t fence_of(std::uint64_t minted) override { return store_.fence_of(*mint_, minted); }
+
+ private:
+  RowStore& store_;
+  const std::shared_ptr<Mint> mint_;
+};
+
+std::unique_ptr<remote::NameSession> RowStore::name_session(std::unique_ptr<Session> session, Use use,
+                                                            WaitLimit& limit) {
+  Connection& connection = connection_of(*session);
+  NameRoom room = read_room(connection, limit);
+  if (use == Use::usher) connection.ask(usher_timeout, limit);
+  auto minter = std::make_shared<NameMinter>(*this, row_session(*session).shared_mint());
+  auto made = std::make_unique<GetLockSession>(std::move(session), std::move(room), std::move(minter));
+  if (use == Use::keeper) made->prepare(limit);
+  return made;
 }
 
 // --- looking ---------------------------------------------------------------------------------------------
@@ -172,7 +218,7 @@ std::optional<View> RowStore::waits(Deadline& limit) {
       [&](Session& side) {
         Connection& connection = connection_of(side);
         connection.query("SELECT 1 FROM `" + options_.layout.settings_table() + "`", limit);
-        view = mysql::look(connection, options_, limit);
+        view = mysql::look(connection, options_, For::deadlocks, limit);
         connection.query("COMMIT", limit);
         return !connection.broken();
       },
@@ -213,13 +259,15 @@ void RowStore::housekeep(Deadline& limit) {
 // --- extends, missing rows -------------------------------------------------------------------------------
 
 // After 1205 the rest of the lock is still held, unless the server is set up to roll back the whole transaction.
-void RowStore::confirm_kept(Session& session, WaitLimit& limit) {
-  const Reply reply = connection_of(session).query("SELECT @@innodb_rollback_on_timeout", limit);
-  if (reply.well() && reply.rows.at(0).at(0) == "0") return;
+// MariaDB says 1205 for NOWAIT, too, and rolls back then, too.
+void RowStore::confirm_kept(Session& session, const remote::LockReply& reply, WaitLimit& limit) {
+  if (reply.code != codes::lock_wait_timeout) return;
+  const Reply said = connection_of(session).query("SELECT @@innodb_rollback_on_timeout", limit);
+  if (said.well() && said.rows.at(0).at(0) == "0") return;
   session.give_up();
   throw Error(ErrorKind::lost,
               "the lock was lost while it was extended: the server rolls back everything that a transaction holds when "
-              "one of its statements waits too long. Set innodb_rollback_on_timeout=OFF there");
+              "one of its statements waits too long, or would have to wait. Set innodb_rollback_on_timeout=OFF there");
 }
 
 Error RowStore::missing(std::span<const Cell> cells, const remote::LockReply& reply) const {
@@ -272,11 +320,12 @@ std::unique_ptr<spi::Backend> open(const spi::Url& url, const OpenOptions& optio
   Options read = read_url(url);
   read.only_look = !options.create;
   const std::size_t connections = read.connections;
-  const remote::GateOptions gate{.owners = options.owners, .publish_after = read.publish_after};
-  return remote::make_gate(std::make_unique<remote::SessionDriver>(
-                               std::make_unique<RowStore>(std::move(read), remote::Opening(options, connect_time)),
-                               connections, remote::SessionDriver::Timing{.lease = lease}),
-                           gate);
+  const remote::GateOptions gate{.owners = options.owners, .publish_after = read.publish_after, .hand_over = read.gate};
+  const remote::SessionDriver::Timing timing{.lease = lease};
+  auto store = std::make_unique<RowStore>(std::move(read), remote::Opening(options, connect_time));
+  RowStore& names = *store;
+  auto paths = std::make_unique<remote::SessionDriver>(std::move(store), connections, timing);
+  return remote::make_gate(std::make_unique<remote::NameDriver>(std::move(paths), names, timing), gate);
 }
 
 void enable() {

@@ -56,7 +56,7 @@ std::string too_many(std::size_t most) {
 
 // --- MySQL -----------------------------------------------------------------------------------------------------
 
-View look_at_mysql(Connection& connection, const std::string& table, WaitLimit& limit) {
+View look_at_mysql(Connection& connection, const std::string& table, For purpose, WaitLimit& limit) {
   if (ask(connection, "@@performance_schema", 1, limit).rows.at(0).at(0) != "1") {
     View view;
     view.note =
@@ -85,7 +85,7 @@ View look_at_mysql(Connection& connection, const std::string& table, WaitLimit& 
     view.all_holders = false;
     view.note = too_many(most_locks);
   }
-  if (view.sessions.empty()) return view;
+  if (view.sessions.empty() || purpose == For::deadlocks) return view;
   const Reply attributes = connection.query(
       limited_select(false, server_time) +
           "PROCESSLIST_ID, ATTR_NAME, ATTR_VALUE FROM performance_schema.session_connect_attrs WHERE ATTR_NAME IN "
@@ -105,7 +105,7 @@ std::string next_mark() {
   return std::to_string(last.fetch_add(1));
 }
 
-View look_at_mariadb(Connection& connection, const std::string& table, WaitLimit& limit) {
+View look_at_mariadb(Connection& connection, const std::string& table, For purpose, WaitLimit& limit) {
   for (int tries = 1;; ++tries) {
     const std::string mark = next_mark();
     const Reply transactions =
@@ -119,7 +119,7 @@ View look_at_mariadb(Connection& connection, const std::string& table, WaitLimit
             most_locks, limit);
     const bool fresh = std::any_of(transactions.rows.begin(), transactions.rows.end(),
                                    [](const auto& row) { return number<int>(row.at(8)) > 0; });
-    if (!fresh && tries < tries_for_a_new_copy) {
+    if (!fresh && purpose == For::people && tries < tries_for_a_new_copy) {
       const auto left = limit.next();
       if (left && *left > copy_kept_at_most) {
         std::this_thread::sleep_for(copy_kept_at_most);
@@ -136,6 +136,7 @@ View look_at_mariadb(Connection& connection, const std::string& table, WaitLimit
         connection, "requested_lock_id, blocking_lock_id, blocking_trx_id FROM information_schema.INNODB_LOCK_WAITS",
         most_waits, limit);
     View view = read_mariadb(transactions, locks, waits);
+    view.next = copy_kept_at_most;
     if (locks.rows.size() >= most_locks) view.note = too_many(most_locks);
     // The copy has room for some ten thousand.
     if (!fresh || transactions.rows.size() > most_transactions) view.with_locks.reset();
@@ -167,9 +168,9 @@ std::string account_of(Connection& connection, const Options& options, WaitLimit
   return quoted_account(said ? *reply.rows[0][0] : options.address.user + "@%");
 }
 
-View look(Connection& connection, const Options& options, WaitLimit& limit) {
+View look(Connection& connection, const Options& options, For purpose, WaitLimit& limit) {
   try {
-    return (connection.mariadb() ? look_at_mariadb : look_at_mysql)(connection, options.layout.table, limit);
+    return (connection.mariadb() ? look_at_mariadb : look_at_mysql)(connection, options.layout.table, purpose, limit);
   } catch (const Unseen& unseen) {
     return not_seen(connection, unseen.reply, options, limit);
   }
@@ -191,7 +192,7 @@ class ViewSession final : public remote::LookSession {
     connection_->query("SELECT 1 FROM `" + options_.layout.settings_table() + "`", limit);
     return std::nullopt;
   }
-  View view(Deadline& limit) override { return mysql::look(*connection_, options_, limit); }
+  View view(Deadline& limit) override { return mysql::look(*connection_, options_, For::people, limit); }
   std::set<std::uint64_t> ended(const std::set<std::uint64_t>& sessions, Deadline& limit) override {
     if (sessions.empty()) return {};
     const char* const from = connection_->mariadb()

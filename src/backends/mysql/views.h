@@ -23,9 +23,12 @@ using remote::Locked;
 using remote::SessionFacts;
 using remote::View;
 
+// People want to know whose the sessions are, and to see what is true now: on MariaDB they wait some 100 ms if the
+// views were read just before. The search for deadlocks cannot wait so long.
+enum class For : std::uint8_t { people, deadlocks };
 // Within the limit's time and a second and a half of the server's; errors are told by `note`. On MariaDB it must be in
-// a transaction, and waits some 100 ms if the views were read just before.
-View look(Connection& connection, const Options& options, WaitLimit& limit);
+// a transaction.
+View look(Connection& connection, const Options& options, For purpose, WaitLimit& limit);
 
 // A session on which a remote::Looker reads both notices and views. `options` must outlive it.
 std::unique_ptr<remote::LookSession> connect_to_look(const Options& options, Deadline& limit);

@@ -13,15 +13,18 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <hierlock/lab.h>
 
 #include "cli/output.h"
+#include "cli/programs.h"
 
 namespace hierlock::cli {
 
@@ -33,25 +36,39 @@ using hierlock::lab::Scenario;
 
 constexpr int exit_not_passed = 1;
 
-// --- which
-// ------------------------------------------------------------------------------------------------------------
+// --- which ----------------------------------------------------------------------------------------------
 
-// The folder `scenarios` here, or where it was installed.
-std::string shipped() {
+// The folder `scenarios` that comes with hierlock: here, in the source tree of a build folder, or as it was installed,
+// seen from libexec/hierlock or from bin. Empty if there is none.
+fs::path shipped() {
   std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path();
-  // From libexec/hierlock and from bin; from a build folder.
-  for (const fs::path& folder : {fs::path("scenarios"), self / "../../share/hierlock/scenarios",
-                                 self / "../share/hierlock/scenarios", self / "../../scenarios"}) {
-    if (fs::is_directory(folder, error)) return fs::path(folder).lexically_normal().string();
+  const fs::path self = own_folder();
+  for (const fs::path& folder : {fs::path("scenarios"), self / "../../scenarios",
+                                 self / "../../share/hierlock/scenarios", self / "../share/hierlock/scenarios"}) {
+    if (fs::is_directory(folder, error)) return folder.lexically_normal();
   }
-  throw UsageError("lab: there is no folder scenarios here; name a file or a folder");
+  return {};
+}
+
+// A file or folder as it was named, or else of that name among the shipped ones: `rows` or `scenarios/rows`.
+std::string found_at(const std::string& named) {
+  std::error_code error;
+  const fs::path path = named;
+  if (fs::exists(path, error) || path.is_absolute()) return named;
+  const fs::path folder = shipped();
+  if (folder.empty()) return named;
+  for (const fs::path& there : {folder / path, folder.parent_path() / path}) {
+    if (fs::exists(there, error)) return there.lexically_normal().string();
+  }
+  return named;
 }
 
 std::vector<Scenario> load_all(std::vector<std::string> files) {
-  if (files.empty()) files.push_back(shipped());
+  if (files.empty()) files.push_back(shipped().string());
+  if (files.front().empty()) throw UsageError("lab: there is no folder scenarios here; name a file or a folder");
   std::vector<Scenario> all;
-  for (const std::string& file : files) {
+  for (const std::string& named : files) {
+    const std::string file = found_at(named);
     std::error_code error;
     std::vector<std::string> found;
     if (fs::is_directory(file, error)) {
@@ -87,8 +104,7 @@ std::string suited(const Scenario& scenario) {
   return "memory:";
 }
 
-// --- what is seen meanwhile
-// ---------------------------------------------------------------------------------------------
+// --- what is seen meanwhile -----------------------------------------------------------------------------
 
 // One line that is drawn again and again; on a terminal only.
 class Progress {
@@ -182,25 +198,35 @@ std::string line_of(const Result& result) {
   return fmt::format("{} {:<9} {} ({})\n", mark, result.engine, result.scenario, brief_time(result.took));
 }
 
-// --- what is done
-// -------------------------------------------------------------------------------------------------------
+// --- what is done ---------------------------------------------------------------------------------------
 
-// Plays it; with `rewrite` again and again, each time with what happened as the expectation, until nothing changes.
-std::vector<Result> play(Scenario& scenario, const std::vector<std::string>& urls,
+// Each with its URL, in the order of the command line.
+using Runners = std::vector<std::pair<std::string, hierlock::lab::Runner>>;
+
+Runners runners_at(const std::vector<std::string>& urls) {
+  Runners runners;
+  for (const std::string& url : urls) runners.emplace_back(url, hierlock::lab::Runner(url));
+  return runners;
+}
+
+// Plays one of the orders; with `rewrite` again and again, each time with what happened as the expectation, until
+// nothing changes.
+std::vector<Result> play(std::vector<Scenario>& orders, std::size_t index, Runners& runners,
                          const hierlock::lab::RunOptions& options, bool rewrite,
                          const std::function<void(const std::string&)>& before) {
   constexpr int most_rounds = 1000;  // each changes a line
   for (int round = 0;; ++round) {
+    const Scenario scenario = orders[index];
     std::vector<Result> results;
-    for (const std::string& url : urls) {
+    for (auto& [url, runner] : runners) {
       if (options.cancel.stop_requested()) return results;
       before(url);
-      results.push_back(hierlock::lab::run(scenario, url, options));
+      results.push_back(runner.run(scenario, options));
     }
     if (!rewrite || options.cancel.stop_requested() || round == most_rounds) return results;
     const std::string text = hierlock::lab::rewritten(scenario, results);
     if (text == scenario.text()) return results;
-    scenario = hierlock::lab::parse(text, scenario.file());
+    orders = hierlock::lab::parse(text, scenario.file()).orders();
   }
 }
 
@@ -215,7 +241,7 @@ void check_engines(const std::vector<std::string>& urls) {
 
 int run_lab(const LabCommand& command) {
   const Signals signals;
-  std::vector<Scenario> scenarios = load_all(command.files);
+  const std::vector<Scenario> scenarios = load_all(command.files);
   const std::vector<std::string> urls = command.stores.empty() ? embedded() : command.stores;
   check_engines(urls);
   hierlock::lab::RunOptions options;
@@ -223,26 +249,33 @@ int run_lab(const LabCommand& command) {
   options.schedule = command.schedule;
   options.cancel = signals.token();
   options.lock_tables = !command.report.empty() || command.json;
+  Runners runners = runners_at(urls);
   const Progress progress;
   const hierlock::lab::Style style = hierlock::lab::style_of(STDOUT_FILENO);
   std::vector<Result> all;
   std::string text;
   std::size_t done = 0;
-  for (Scenario& scenario : scenarios) {
+  for (const Scenario& scenario : scenarios) {
     ++done;
-    const std::string before = scenario.text();
-    const std::vector<Result> results = play(scenario, urls, options, command.rewrite, [&](const std::string& url) {
-      progress.show(
-          fmt::format("{} of {}: {} on {}", done, scenarios.size(), scenario.name(), url.substr(0, url.find(':'))));
-    });
-    if (scenario.text() != before) {
+    // A schedule names steps of the file, whatever its orders are.
+    std::vector<Scenario> orders = options.schedule.empty() ? scenario.orders() : std::vector<Scenario>{scenario};
+    std::vector<Result> results;
+    for (std::size_t i = 0; i < orders.size() && signals.came() == 0; ++i) {
+      const std::vector<Result> more = play(orders, i, runners, options, command.rewrite, [&](const std::string& url) {
+        progress.show(
+            fmt::format("{} of {}: {} on {}", done, scenarios.size(), orders[i].name(), url.substr(0, url.find(':'))));
+      });
+      results.insert(results.end(), more.begin(), more.end());
+    }
+    if (orders.front().text() != scenario.text()) {
       progress.clear();
-      if (!replace_file(scenario.file(), scenario.text())) return exit_io;
+      if (!replace_file(scenario.file(), orders.front().text())) return exit_io;
       complain("rewrote " + scenario.file());
     }
+    const bool single = scenarios.size() == 1 && orders.size() == 1;
     for (const Result& result : results) {
       const bool played = result.verdict != Result::Verdict::skipped;
-      const bool lanes = played && (command.verbose || scenarios.size() == 1 || !result.passed());
+      const bool lanes = played && (command.verbose || single || !result.passed());
       if (!command.json && (played || scenarios.size() == 1)) {
         progress.clear();
         if (const int code = print(lanes ? result.str(style) + "\n" : line_of(result)); code != exit_ok) return code;
@@ -300,7 +333,7 @@ int list_lab(const LabCommand& command) {
 
 int permute_lab(const LabCommand& command) {
   const Signals signals;
-  const Scenario scenario = hierlock::lab::load(command.files.front());
+  const Scenario scenario = hierlock::lab::load(found_at(command.files.front()));
   hierlock::lab::PermuteOptions options;
   options.run.cancel = signals.token();
   if (command.patience) options.run.patience = *command.patience;
@@ -327,10 +360,111 @@ int permute_lab(const LabCommand& command) {
   return print(command.json ? hierlock::lab::json(result) : result.str(hierlock::lab::style_of(STDOUT_FILENO)));
 }
 
+std::string text_of(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (!stream) throw Error(ErrorKind::unavailable, file + ": cannot be read");
+  return text;
+}
+
+// FILE.out, and the alternatives FILE_1.out and so on that are beside it.
+std::vector<hierlock::lab::TesterOutput> tester_outputs(const std::string& file) {
+  std::vector<hierlock::lab::TesterOutput> outputs{{text_of(file), file}};
+  const fs::path path(file);
+  for (int i = 0; i <= 9; ++i) {  // as many as PostgreSQL looks for
+    const fs::path beside =
+        path.parent_path() / (path.stem().string() + "_" + std::to_string(i) + path.extension().string());
+    if (fs::exists(beside)) outputs.push_back({text_of(beside.string()), beside.string()});
+  }
+  return outputs;
+}
+
+// Plays the orders of a spec. Prints the scenario only if all of them went as expected.
+class Import {
+ public:
+  explicit Import(const LabCommand& command) : command_(command), file_(command.files.front()) {
+    if (command.patience) options_.patience = *command.patience;
+    options_.cancel = signals_.token();
+  }
+
+  int run() {
+    const std::string spec = text_of(file_);
+    if (!command_.expected.empty()) {
+      for (const hierlock::lab::TesterOutput& output : tester_outputs(command_.expected)) {
+        drafts_.push_back(hierlock::lab::parse(hierlock::lab::import_spec(spec, file_, output), file_));
+      }
+    } else {
+      drafts_.push_back(hierlock::lab::parse(hierlock::lab::import_spec(spec, file_), file_));
+    }
+    if (command_.stores.empty()) return print(drafts_.front().text());
+    check_engines(command_.stores);
+    runners_ = runners_at(command_.stores);
+    const std::string text = command_.expected.empty() ? as_it_happens() : as_expected();
+    if (signals_.came() != 0) return exit_by_signal + signals_.came();
+    if (failed_ == 0) return print(text);
+    complain(problem_ +
+             (failed_ == 1 ? "" : fmt::format(" (and {} more {})", failed_ - 1, failed_ == 2 ? "order" : "orders")));
+    return exit_not_passed;
+  }
+
+ private:
+  std::string as_it_happens() {
+    std::vector<Scenario> orders = drafts_.front().orders();
+    for (std::size_t i = 0; i < orders.size() && signals_.came() == 0; ++i) {
+      const std::vector<Result> results = play(orders, i, runners_, options_, true,
+                                               [&](const std::string&) { show(i, orders.size(), orders[i].name()); });
+      for (const Result& result : results) note(result);
+    }
+    progress_.clear();
+    return orders.front().text();
+  }
+
+  // Each order as one of the outputs tells it.
+  std::string as_expected() {
+    std::vector<std::vector<Scenario>> drafts;
+    for (const Scenario& draft : drafts_) drafts.push_back(draft.orders());
+    std::vector<hierlock::lab::Played> played;
+    for (std::size_t i = 0; i < drafts.front().size() && signals_.came() == 0; ++i) {
+      show(i, drafts.front().size(), drafts.front()[i].name());
+      std::vector<Result> results;
+      for (const std::vector<Scenario>& orders : drafts) {
+        if (signals_.came() != 0) break;
+        results.push_back(runners_.front().second.run(orders[i], options_));
+        if (!results.back().passed()) continue;
+        played.push_back({orders[i], results.back()});
+        break;
+      }
+      if (signals_.came() == 0 && !results.back().passed()) note(results.front());
+    }
+    progress_.clear();
+    return hierlock::lab::filled_in(drafts_.front(), played);
+  }
+
+  void show(std::size_t index, std::size_t count, const std::string& name) const {
+    progress_.show(fmt::format("{} of {}: {}", index + 1, count, name));
+  }
+  void note(const Result& result) {
+    if (result.passed()) return;
+    if (failed_++ == 0) problem_ = result.scenario + ": " + result.message;
+  }
+
+  const LabCommand& command_;
+  const std::string& file_;
+  const Signals signals_;
+  const Progress progress_;
+  hierlock::lab::RunOptions options_;
+  Runners runners_;
+  std::vector<Scenario> drafts_;  // one for each output
+  std::size_t failed_ = 0;
+  std::string problem_;  // of the first order that failed
+};
+
 }  // namespace
 
 int lab(const LabCommand& command) {
   switch (command.action) {
+    case LabCommand::Action::import:
+      return Import(command).run();
     case LabCommand::Action::list:
       return list_lab(command);
     case LabCommand::Action::permute:

@@ -31,13 +31,14 @@ std::string from_environment(const std::string& name) {
 class AuthorityReader {
  public:
   AuthorityReader(const Scheme& scheme, Endpoint& endpoint)
-      : scheme_(scheme.name), port_(std::to_string(scheme.port)), endpoint_(endpoint) {
+      : scheme_(scheme.name), port_(std::to_string(scheme.port)), needs_user_(scheme.needs_user), endpoint_(endpoint) {
     endpoint.port = scheme.port;
   }
 
   void read(std::string_view rest, Database needed) {
     if (!rest.starts_with("//"))
-      refuse("a " + scheme_ + " URL begins with " + scheme_ + "://, as in " + scheme_ + "://app@db/shop");
+      refuse("a " + scheme_ + " URL begins with " + scheme_ + "://, as in " + scheme_ + "://app@db" +
+             (needed == Database::needed ? "/shop" : ""));
     const std::string_view text = rest.substr(2);
     const std::size_t slash = text.find('/');
     std::string_view authority = text.substr(0, slash);
@@ -48,7 +49,7 @@ class AuthorityReader {
     }
     read_host(authority);
     // The client library would take the name of whoever runs the program.
-    if (endpoint_.user.empty()) refuse("the URL names no user: write " + example() + in_passwords);
+    if (endpoint_.user.empty() && needs_user_) refuse("the URL names no user: write " + example() + in_passwords);
   }
 
  private:
@@ -105,6 +106,7 @@ class AuthorityReader {
   }
 
   const std::string scheme_, port_;
+  const bool needs_user_;
   Endpoint& endpoint_;
 };
 
@@ -167,7 +169,8 @@ Endpoint read(const spi::Url& url, const Scheme& scheme, Database database) {
     }
   }
   if (endpoint.host.empty() && endpoint.socket.empty()) {
-    refuse("the URL names no host: write " + std::string(scheme.name) + "://user@host/database, or add ?socket=/path");
+    refuse("the URL names no host: write " + std::string(scheme.name) + "://user@host" +
+           (database == Database::needed ? "/database" : "") + ", or add ?socket=/path");
   }
   endpoint.tls = access.mode(is_local(endpoint));
   endpoint.password = std::move(access.password).value_or("");

@@ -48,6 +48,7 @@ struct Access {
 struct Scheme {
   std::string_view name;  // `mysql`
   unsigned port;          // when the URL has none
+  bool needs_user = true;
 };
 enum class Database : std::uint8_t { needed, optional };
 

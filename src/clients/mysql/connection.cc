@@ -64,6 +64,7 @@ Connection::Connection(const Address& address, WaitLimit& limit, const ConnectOp
   id_ = mysql_thread_id(mysql_);
   version_ = mysql_get_server_info(mysql_);
   mariadb_ = mariadb_connection(mysql_) != 0;
+  encrypted_ = address.tls != Tls::off;
 }
 
 void Connection::set_options(const Address& address, const ConnectOptions& options) {
@@ -133,7 +134,6 @@ Connection::~Connection() {
   // After mysql_close(), which detaches the statements from the connection. The server forgets them with the session;
   // closing them before would send a message each.
   statements_.clear();
-  roll_back_.handle_.reset();
 }
 
 // Of a broken connection mysql_close() would wait: with TLS for the server's good-bye.
@@ -167,7 +167,7 @@ int Connection::wait(int events, bool briefly, WaitLimit& limit) {
     const int ready = !brief ? endpoint::watch(static_cast<int>(mysql_get_socket(mysql_)), events, limit.wake(), *time)
                       : endpoint::BriefLook::readable(socket_) ? endpoint::readable
                                                                : 0;
-    endpoint::forget_tls_errors();  // next() may have used another connection
+    forget_errors();  // next() may have used another connection
     if (ready != 0) return ready;
   }
 }
@@ -175,7 +175,7 @@ int Connection::wait(int events, bool briefly, WaitLimit& limit) {
 // Starts an operation of the client library and carries it on to its end. False: the limit gave up.
 template <class Start, class Continue>
 bool Connection::drive(Start start, Continue go_on, WaitLimit& limit) {
-  endpoint::forget_tls_errors();
+  forget_errors();
   bool first = true;
   for (int waits = start(); waits != 0;) {
     const int ready = wait(waits, std::exchange(first, false), limit);
@@ -194,7 +194,8 @@ const Reply& silent =
 // answer is complete.
 bool Connection::advance(int waits) {
   waits_ = waits;
-  if (waits_ == 0 && step_ != Step::result && failed_ == 0) {
+  if (statement_ != nullptr) return advance_statement();
+  if (waits_ == 0 && (step_ == Step::query || step_ == Step::next) && failed_ == 0) {
     step_ = Step::result;
     waits_ = mysql_store_result_start(&result_, mysql_);
   }
@@ -209,6 +210,26 @@ bool Connection::advance(int waits) {
   } else {
     read_rows();
   }
+  return true;
+}
+
+// Rows are read as they come: to store the result first would allocate more than a row of numbers is worth.
+bool Connection::advance_statement() {
+  MYSQL_STMT* const raw = statement_->handle_.get();
+  while (waits_ == 0 && (failed_ == 0 || failed_ == MYSQL_DATA_TRUNCATED)) {
+    if (step_ == Step::fetch) reply_.has_rows = failed_ == 0;
+    step_ = Step::fetch;
+    waits_ = mysql_stmt_fetch_start(&failed_, raw);
+  }
+  if (waits_ != 0) return false;
+  step_ = Step::none;
+  statement_ = nullptr;
+  if (failed_ == MYSQL_NO_DATA) {
+    mysql_stmt_free_result(raw);
+    return true;
+  }
+  reply_ = {mysql_stmt_errno(raw), mysql_stmt_error(raw), {}};
+  if (is_disconnect(reply_.code)) broken_ = true;
   return true;
 }
 
@@ -235,6 +256,10 @@ bool Connection::go_on(int ready) {
       return advance(mysql_next_result_cont(&failed_, mysql_, ready));
     case Step::result:
       return advance(mysql_store_result_cont(&result_, mysql_, ready));
+    case Step::execute:
+      return advance(mysql_stmt_execute_cont(&failed_, statement_->handle_.get(), ready));
+    case Step::fetch:
+      return advance(mysql_stmt_fetch_cont(&failed_, statement_->handle_.get(), ready));
   }
   return true;
 }
@@ -243,18 +268,40 @@ void Connection::begin(std::string_view sql) {
   step_ = broken_ ? Step::none : Step::query;
   reply_ = silent;
   if (broken_) return;
-  endpoint::forget_tls_errors();
+  forget_errors();
   failed_ = 0;
   result_ = nullptr;
   advance(mysql_real_query_start(&failed_, mysql_, sql.data(), sql.size()));
 }
 
+void Connection::begin(Statement& statement) {
+  step_ = broken_ ? Step::none : Step::execute;
+  if (broken_) {
+    reply_ = silent;
+    return;
+  }
+  reply_ = {};
+  forget_errors();
+  failed_ = 0;
+  statement_ = &statement;
+  advance(mysql_stmt_execute_start(&failed_, statement.handle_.get()));
+}
+
+// The client library reads without waiting, and tells if there was nothing: to ask the socket before would be one more
+// system call.
 bool Connection::go_on() {
   if (step_ == Step::none) return true;
-  const int ready = endpoint::watch(socket_, waits_, -1, {});
-  if (ready == 0) return false;
-  endpoint::forget_tls_errors();
-  return go_on(ready);
+  forget_errors();
+  return go_on(waits_);
+}
+
+void Connection::look(bool briefly, Clock::duration time) const noexcept {
+  if (step_ == Step::none) return;  // it was there when the question was sent
+  if (briefly && time >= endpoint::BriefLook::longest && brief_.possible()) {
+    endpoint::BriefLook::readable(socket_);
+  } else {
+    endpoint::watch(socket_, endpoint::readable, -1, time);
+  }
 }
 
 Reply Connection::end(WaitLimit& limit) {
@@ -287,7 +334,7 @@ std::vector<Reply> Connection::query_all(std::span<const std::string> statements
 std::vector<Reply> Connection::query_each(std::string_view sql, WaitLimit& limit) {
   std::vector<Reply> replies{query(sql, limit)};
   while (replies.back().well() && mysql_more_results(mysql_) != 0) {
-    endpoint::forget_tls_errors();
+    forget_errors();
     step_ = Step::next;
     advance(mysql_next_result_start(&failed_, mysql_));
     replies.push_back(end(limit));
@@ -315,6 +362,14 @@ Statement& Connection::statement(std::string_view key, std::size_t parameters, s
   return found->second;
 }
 
+Statement& Connection::statement_of_texts(std::string_view key, std::size_t texts, std::size_t size,
+                                          std::size_t columns) {
+  Statement& made = statement(key, 0, columns);
+  if (made.texts_.empty()) made.texts_.assign(texts, std::vector<char>(size));
+  made.text_size_ = size;
+  return made;
+}
+
 void Connection::forget(const Statement& statement) {
   std::erase_if(statements_, [&](const auto& one) { return &one.second == &statement; });
 }
@@ -330,6 +385,13 @@ Reply Connection::prepare(Statement& statement, const std::string& sql, WaitLimi
     return binds;
   };
   std::vector<MYSQL_BIND> in = bound(statement.in_), out = bound(statement.out_);
+  for (std::vector<char>& text : statement.texts_) {
+    MYSQL_BIND& bind = in.emplace_back();
+    bind.buffer_type = MYSQL_TYPE_STRING;
+    bind.buffer = text.data();
+    bind.buffer_length = statement.text_size_;
+    bind.length = &statement.text_size_;
+  }
   statement.handle_.reset(mysql_stmt_init(mysql_));
   MYSQL_STMT* const raw = statement.handle_.get();
   if (raw == nullptr) throw Error(ErrorKind::exhausted, "no memory for a statement");
@@ -400,15 +462,6 @@ Reply Connection::execute_as_text(const Statement& statement, const std::string&
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = endpoint::number(values.at(i));
     row(numbers);
   }
-  return reply;
-}
-
-Reply Connection::roll_back(WaitLimit& limit) {
-  constexpr const char* sql = "ROLLBACK";
-  Reply reply = execute(
-      roll_back_, [] { return std::string(sql); }, {}, limit);
-  // Whatever the server has against preparing it, it must be sent.
-  if (!reply.well() && roll_back_.handle_ == nullptr && !broken_) reply = query(sql, limit);
   return reply;
 }
 

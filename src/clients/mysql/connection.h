@@ -47,10 +47,13 @@ inline Error error_of(const Reply& reply, const std::string& doing) {
   return error_of(reply.code, reply.message, doing);
 }
 
-// A prepared statement of one connection. Its parameters and its results are whole numbers, never NULL.
+// A prepared statement of one connection. Its parameters are whole numbers, or texts of one size. Its results are whole
+// numbers. None is NULL.
 class Statement {
  public:
   std::span<std::uint64_t> parameters() noexcept { return in_; }
+  std::span<char> text(std::size_t i) noexcept { return texts_.at(i); }
+  std::span<const std::uint64_t> results() const noexcept { return out_; }  // of the last row
 
  private:
   friend class Connection;
@@ -59,6 +62,8 @@ class Statement {
   };
   std::unique_ptr<st_mysql_stmt, Close> handle_;  // none: it is not prepared
   std::vector<std::uint64_t> in_, out_;           // bound to the handle, so they never move
+  std::vector<std::vector<char>> texts_;          // the same
+  unsigned long text_size_ = 0;                   // of each
   std::uint64_t used_ = 0;                        // when, by Connection::uses_
 };
 
@@ -70,7 +75,7 @@ struct ConnectOptions {
 
 class Connection {
  public:
-  // Prepared at once. Beyond that the least recently used one is closed. ROLLBACK is not counted.
+  // Prepared at once. Beyond that the least recently used one is closed.
   static constexpr std::size_t most_statements = 64;
 
   // Connects and logs in. With TLS, nothing of the login is sent before the connection is encrypted (login.h). Throws
@@ -100,6 +105,10 @@ class Connection {
   // The prepared statement with this key. Statements with one key have the same SQL. Sends nothing. The reference is
   // valid until the next call of statement() or execute().
   Statement& statement(std::string_view key, std::size_t parameters, std::size_t columns);
+  // The same, with parameters that are texts, each of so many bytes.
+  Statement& statement_of_texts(std::string_view key, std::size_t texts, std::size_t size, std::size_t columns);
+  // Has the server prepare it now. Afterwards begin(Statement&) may be used, if that went well.
+  Reply prepare(Statement& statement, const std::string& sql, WaitLimit& limit);
   // Executes it with its parameters(), in one round trip, and one more if it has to be prepared. `sql` is called only
   // then, and has a `?` for each parameter and no other. `row` is called for each row of the result; the reply has
   // none. If the server prepares no more statements (max_prepared_stmt_count), it is sent as text for a while.
@@ -107,12 +116,12 @@ class Connection {
   using Row = std::function<void(std::span<const std::uint64_t>)>;
   Reply execute(Statement& statement, const Sql& sql, const Row& row, WaitLimit& limit);
 
-  // ROLLBACK, prepared: both servers do it faster so.
-  Reply roll_back(WaitLimit& limit);
-
   // A query that the caller's own loop carries on. Call begin(), then go_on() whenever the socket is ready.
   void begin(std::string_view sql);
-  bool go_on();  // true: reply() has the answer
+  void begin(Statement& statement);  // which is prepared. Its results() are those of the only row
+  bool go_on();                      // true: reply() has the answer
+  // Waits until there is something to read for go_on(), or for so long. `briefly`: it is expected at once.
+  void look(bool briefly, Clock::duration time) const noexcept;
   Reply reply() { return std::move(reply_); }
   Reply end(WaitLimit& limit);  // waits for the answer
 
@@ -126,24 +135,27 @@ class Connection {
   bool advance(int waits);
   bool go_on(int ready);
   void read_rows();
-  Reply prepare(Statement& statement, const std::string& sql, WaitLimit& limit);
+  void forget_errors() const noexcept {
+    if (encrypted_) endpoint::forget_tls_errors();
+  }
+  bool advance_statement();
   Reply execute_as_text(const Statement& statement, const std::string& sql, const Row& row, WaitLimit& limit);
   void forget(const Statement& statement);
 
   st_mysql* mysql_;
   int socket_ = -1;
   std::uint64_t id_ = 0;
-  bool mariadb_ = false, broken_ = false;
+  bool mariadb_ = false, broken_ = false, encrypted_ = true;  // or it is not known yet
   endpoint::BriefLook brief_;
   std::string version_;
-  Statement roll_back_;
   std::map<std::string, Statement, std::less<>> statements_;  // by key
   std::uint64_t uses_ = 0;                                    // of all statements
   Clock::time_point as_text_until_{};                         // the server prepares no more
   // A query that is under way.
-  enum class Step : std::uint8_t { none, query, next, result } step_ = Step::none;
+  enum class Step : std::uint8_t { none, query, next, result, execute, fetch } step_ = Step::none;
   int waits_ = 0, failed_ = 0;
   st_mysql_res* result_ = nullptr;
+  Statement* statement_ = nullptr;  // that is executed
   Reply reply_;
 };
 

@@ -51,6 +51,13 @@ int authenticate(MYSQL_PLUGIN_VIO* channel, MYSQL* mysql) {
   }
 }
 
+// The client library looks for a plugin and loads it in two steps. If two threads load one at the same time, the second
+// fails: "it is already loaded". So every look that may load one is under this mutex.
+std::mutex& loading() {
+  static auto& mutex = *new std::mutex;  // also for threads that outlive main
+  return mutex;
+}
+
 void make_known(MYSQL* mysql) {
   static AuthenticationPlugin plugin = [] {
     AuthenticationPlugin made{};
@@ -63,8 +70,7 @@ void make_known(MYSQL* mysql) {
     made.authenticate = authenticate;
     return made;
   }();
-  static std::mutex mutex;
-  const std::lock_guard guard(mutex);
+  const std::lock_guard guard(loading());
   // Checked each time: the application may end the client library and start it again.
   if (mysql_client_find_plugin(mysql, tls_first, authentication_plugin) != nullptr) return;
   if (mysql_client_register_plugin(mysql, reinterpret_cast<st_mysql_client_plugin*>(&plugin)) == nullptr) {
@@ -102,16 +108,23 @@ int Login::proceed(void* channel, MYSQL* mysql) {
   wanted_ = reinterpret_cast<const char*>(answer) + 1;  // the client library puts a NUL behind each packet
   mysql_optionsv(mysql, MARIADB_OPT_RESTRICTED_AUTH, allowed_);
   replace(mysql->passwd, address_.password);
+  if (is_allowed()) {
+    const std::lock_guard guard(loading());
+    mysql_client_find_plugin(mysql, wanted_.c_str(),
+                             authentication_plugin);  // if there is none, libmariadb says so next
+  }
   return CR_ERROR;  // libmariadb then goes on with the proof that the server asks for
 }
 
+bool Login::is_allowed() const { return !wanted_.empty() && std::strstr(allowed_, wanted_.c_str()) != nullptr; }
+
 std::string Login::refusal() const {
   const auto is_in = [this](const char* names) { return std::strstr(names, wanted_.c_str()) != nullptr; };
-  std::string name = wanted_.empty() || is_in(allowed_) ? "a way that hierlock does not use" : wanted_.substr(0, 64);
+  std::string name = wanted_.empty() || is_allowed() ? "a way that hierlock does not use" : wanted_.substr(0, 64);
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   name = "the server asks this account to log in by " + name;
-  if (is_in(allowed) && !is_in(allowed_)) {
+  if (is_in(allowed) && !is_allowed()) {
     return name +
            ", which without TLS sends the password to whoever answers, encrypted by a key that they choose. Write "
            "tls=verify or tls=on";

@@ -34,6 +34,8 @@ class Login {
   int proceed(void* channel, st_mysql* mysql);
 
  private:
+  bool is_allowed() const;  // the proof that the server asks for
+
   const Address& address_;
   const bool encrypted_;
   const char* const allowed_;

@@ -57,6 +57,28 @@ void read_rows(const PGresult* result, Reply& reply) {
   }
 }
 
+constexpr const char* no_state = "?";  // an error of libpq itself: the connection is gone
+
+Reply reply_of(const PGresult* result) {
+  Reply reply;
+  switch (PQresultStatus(result)) {
+    case PGRES_TUPLES_OK:
+      read_rows(result, reply);
+      [[fallthrough]];
+    case PGRES_COMMAND_OK:
+      reply.tag = PQcmdStatus(const_cast<PGresult*>(result));  // libpq takes it so, and changes nothing
+      [[fallthrough]];
+    case PGRES_EMPTY_QUERY:
+      return reply;
+    default:
+      reply.state = field(result, PG_DIAG_SQLSTATE);
+      if (reply.state.empty()) reply.state = no_state;
+      reply.message = field(result, PG_DIAG_MESSAGE_PRIMARY);
+      reply.raised_by = field(result, PG_DIAG_SOURCE_FUNCTION);
+      return reply;
+  }
+}
+
 // libpq resolves names on the thread that connects, without a limit. So it gets addresses beside the names, which it
 // still checks certificates for. Each of several hosts may have several addresses, and a port of its own.
 std::map<std::string, std::string> with_addresses(const Address& address, WaitLimit& limit) {
@@ -130,8 +152,13 @@ Connection::Connection(const Address& address, const std::string& application, W
                       ": it does not answer. Does the server run, and are the host and the port of the URL right?");
     }
   }
-  PQsetNoticeProcessor(
-      raw, [](void*, const char*) {}, nullptr);  // libpq would print notices
+  PQsetNoticeReceiver(
+      raw,
+      [](void* to, const PGresult* notice) {
+        auto& kept = *static_cast<std::vector<std::string>*>(to);
+        if (kept.size() < most_kept) kept.push_back(field(notice, PG_DIAG_MESSAGE_PRIMARY));
+      },
+      &notices_);
   PQsetnonblocking(raw, 1);
   id_ = static_cast<std::uint64_t>(PQbackendPID(raw));
   const char* const version = PQparameterStatus(raw, "server_version");
@@ -142,6 +169,8 @@ Connection::Connection(const Address& address, const std::string& application, W
 Connection::~Connection() = default;
 
 int Connection::socket() const noexcept { return PQsocket(handle_.get()); }
+
+bool Connection::idle() const noexcept { return !broken_ && PQtransactionStatus(handle_.get()) == PQTRANS_IDLE; }
 
 // False: the limit gave up.
 bool Connection::wait(int events, WaitLimit& limit) {
@@ -167,40 +196,44 @@ Reply Connection::lost() {
   return {.state = std::string(codes::connection_failure), .message = std::move(message)};
 }
 
-Reply Connection::query(const std::string& sql, WaitLimit& limit) {
+Reply Connection::query(const std::string& sql, WaitLimit& limit) { return std::move(query_each(sql, limit).back()); }
+
+std::vector<Reply> Connection::query_each(const std::string& sql, WaitLimit& limit) {
   PGconn* const raw = handle_.get();
-  if (broken_ || PQsendQuery(raw, sql.c_str()) == 0) return lost();
+  std::vector<Reply> replies;
+  const auto gone = [&] {
+    replies.push_back(lost());
+    return std::move(replies);
+  };
+  if (broken_ || PQsendQuery(raw, sql.c_str()) == 0) return gone();
   // While the server sends notices it may read nothing, so both directions are served.
   for (int unsent = 0; (unsent = PQflush(raw)) != 0;) {
-    if (unsent < 0 || !wait(readable | writable, limit) || PQconsumeInput(raw) == 0) return lost();
+    if (unsent < 0 || !wait(readable | writable, limit) || PQconsumeInput(raw) == 0) return gone();
   }
-  Result last(nullptr, &PQclear);
   for (;;) {
     while (PQisBusy(raw) != 0) {
-      if (!wait(readable, limit) || PQconsumeInput(raw) == 0) return lost();
+      if (!wait(readable, limit) || PQconsumeInput(raw) == 0) return gone();
     }
-    Result next(PQgetResult(raw), &PQclear);
-    if (next == nullptr) break;
-    last = std::move(next);
-    const ExecStatusType status = PQresultStatus(last.get());
-    if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH) return lost();
+    const Result result(PQgetResult(raw), &PQclear);
+    if (result == nullptr) break;
+    const ExecStatusType status = PQresultStatus(result.get());
+    if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH) return gone();
+    replies.push_back(reply_of(result.get()));
   }
-  if (last == nullptr || PQstatus(raw) != CONNECTION_OK) return lost();
-  Reply reply;
-  switch (PQresultStatus(last.get())) {
-    case PGRES_TUPLES_OK:
-      read_rows(last.get(), reply);
-      [[fallthrough]];
-    case PGRES_COMMAND_OK:
-      reply.tag = PQcmdStatus(last.get());
-      [[fallthrough]];
-    case PGRES_EMPTY_QUERY:
-      return reply;
-    default:
-      reply.state = field(last.get(), PG_DIAG_SQLSTATE);
-      reply.message = field(last.get(), PG_DIAG_MESSAGE_PRIMARY);
-      return reply.state.empty() ? lost() : reply;
+  const bool ended = replies.empty() || replies.back().state == no_state;
+  if (ended || PQstatus(raw) != CONNECTION_OK) return gone();
+  return replies;
+}
+
+std::vector<Notification> Connection::take_notifications() {
+  PGconn* const raw = handle_.get();
+  std::vector<Notification> taken;
+  if (!broken_) PQconsumeInput(raw);
+  while (PGnotify* const one = PQnotifies(raw)) {
+    if (taken.size() < most_kept) taken.push_back({one->relname, one->extra});
+    PQfreemem(one);
   }
+  return taken;
 }
 
 Reply Connection::ask(const std::string& sql, WaitLimit& limit) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hierlock/error.h>
@@ -25,11 +26,17 @@ using timed::Clock;
 using timed::Deadline;
 using timed::WaitLimit;
 
+struct Notification {
+  std::string channel, payload;
+  bool operator==(const Notification&) const = default;
+};
+
 // The server's answer: an error (error_codes.h), or rows.
 struct Reply {
   std::string state{};  // the SQLSTATE of an error; empty: no error
   std::string message{};
-  bool has_rows = false;  // it is a result, which may be empty
+  std::string raised_by{};  // the function of the server that raised the error: no language changes it
+  bool has_rows = false;    // it is a result, which may be empty
   std::vector<endpoint::Row> rows{};
   std::string tag{};  // `UPDATE 1`
 
@@ -50,10 +57,19 @@ class Connection {
   // The limit gave up, or the server is gone: the connection can only be closed.
   bool broken() const noexcept { return broken_; }
 
+  // Nothing is under way, and no transaction is open.
+  bool idle() const noexcept;
+
   // Sends one or more statements. Answers the last result, or the first error. A COPY breaks the connection, because
   // the caller has no data for it. Of a broken connection the reply is codes::connection_failure.
   Reply query(const std::string& sql, WaitLimit& limit);
-  // The same, but every error is thrown, as error_of() says.
+  // The answer to each of several statements, up to the first error, which ends them. There is at least one.
+  std::vector<Reply> query_each(const std::string& sql, WaitLimit& limit);
+  // Messages and notifications that came since the last call, at most `most_kept` of each. Does not wait.
+  static constexpr std::size_t most_kept = 10'000;
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
+  std::vector<Notification> take_notifications();
+  // As query(), but every error is thrown, as error_of() says.
   Reply ask(const std::string& sql, WaitLimit& limit);
 
  private:
@@ -64,6 +80,7 @@ class Connection {
   std::string version_;
   std::uint64_t id_ = 0;
   bool broken_ = false;
+  std::vector<std::string> notices_;
 };
 
 // The Error for a SQLSTATE. The message is "cannot `doing`: `message`".

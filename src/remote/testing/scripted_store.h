@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <future>
 #include <list>
 #include <map>
 #include <memory>
@@ -24,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/buckets.h"
 #include "remote/gate.h"
 #include "remote/session_driver.h"
 #include "remote/session_store.h"
@@ -38,8 +40,19 @@ class ScriptedServer {
   void be_silent(bool silent) {
     const std::lock_guard guard(mutex_);
     silent_ = silent;
-    if (!silent) answer_beats();
+    if (!silent) {
+      answer_beats();
+      for (const std::uint64_t session : std::exchange(late_unlocks_, {})) unlock(session);
+    }
     changed_.notify_all();
+  }
+  // Unlocks happen, and are answered, when it is false again.
+  void unlock_late(bool late) {
+    const std::lock_guard guard(mutex_);
+    late_ = late;
+    if (!late) {
+      for (const std::uint64_t session : std::exchange(late_unlocks_, {})) unlock(session);
+    }
   }
   // The server ends a session, with all its locks.
   void hang_up(std::uint64_t session) {
@@ -57,6 +70,10 @@ class ScriptedServer {
     victims_ = times;
     changed_.notify_all();
   }
+  // A session that finds a cell taken, and does not wait, loses all that it holds.
+  std::atomic<bool> unlocks_if_busy{false};
+  // The answer to the next request that had to wait is the last one for now, as with be_silent(true).
+  std::atomic<bool> silent_after_wait{false};
   // Every request is answered with another session's number, as a proxy would.
   std::atomic<bool> mixes_sessions{false};
   // The client library reads the answer to a heartbeat while it sends the question. The socket never becomes readable.
@@ -71,11 +88,25 @@ class ScriptedServer {
   std::atomic<std::size_t> notices_a_call{1000};
   std::atomic<bool> shows_waits{true};
 
+  // It is found unfit for locks, as a primary that was demoted: when somebody asks for the n-th time from now which
+  // server a session is on. The asker goes on when that is done, or after a while if it is in the way of that itself.
+  void be_demoted_at(int question) { until_demoted_ = question; }
+  // Whether that has come to pass; it is done then.
+  bool was_demoted() {
+    if (!demotion_.valid()) return false;
+    demotion_.get();
+    return true;
+  }
+
   // --- what happened -------------------------------------------------------------------------------------
 
   std::size_t waiting() const {
     const std::lock_guard guard(mutex_);
     return waiters_.size();
+  }
+  std::size_t open() const {  // sessions
+    const std::lock_guard guard(mutex_);
+    return sockets_.size();
   }
   std::size_t holding() const {
     const std::lock_guard guard(mutex_);
@@ -109,6 +140,12 @@ class ScriptedServer {
   void forget(std::uint64_t session) {
     holders_.erase(session);
     silent_beats_.erase(session);
+    late_unlocks_.erase(session);
+  }
+  void unlock(std::uint64_t session) {
+    holders_.erase(session);
+    beat(session);
+    changed_.notify_all();
   }
   void answer_beats() {
     for (const std::uint64_t session : std::exchange(silent_beats_, {})) beat(session);
@@ -129,15 +166,25 @@ class ScriptedServer {
     return true;
   }
 
+  void asked_for_name() {
+    if (until_demoted_ == 0 || --until_demoted_ > 0) return;
+    demotion_ = std::async(std::launch::async, demote_);
+    demotion_.wait_for(std::chrono::milliseconds(100));
+  }
+
+  std::function<void()> demote_;
+  std::atomic<int> until_demoted_{0};
+  std::future<void> demotion_;
+
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  bool silent_ = false;
+  bool silent_ = false, late_ = false;
   int victims_ = 0;
   std::uint64_t last_session_ = 0, last_number_ = 0;
   std::map<std::uint64_t, int> sockets_;  // the server's ends
   std::map<std::uint64_t, std::vector<Cell>> holders_;
   std::list<Waiter> waiters_;
-  std::set<std::uint64_t> silent_beats_;  // sessions that asked while the server was silent
+  std::set<std::uint64_t> silent_beats_, late_unlocks_;  // sessions that asked and have no answer yet
   std::map<std::uint64_t, std::pair<Notice, timed::Clock::time_point>> notices_;
 };
 
@@ -163,7 +210,10 @@ class ScriptedSession final : public Session {
   }
 
   std::uint64_t id() const noexcept override { return id_; }
-  const std::string& server() const noexcept override { return name_; }
+  const std::string& server() const noexcept override {
+    server_.asked_for_name();
+    return name_;
+  }
   int socket() const noexcept override { return socket_; }
   bool broken() const noexcept override { return broken_; }
   void give_up() noexcept override { broken_ = true; }
@@ -185,7 +235,7 @@ class ScriptedSession final : public Session {
     } const leave{server_, mine};
     const bool held_before = server_.holders_.contains(id_);
     std::size_t next = 0;
-    for (;;) {
+    for (bool waited = false;; waited = true) {
       const bool alive = server_.sockets_.contains(id_);
       while (alive && !server_.silent_ && next < cells.size() && server_.free_for(id_, cells[next])) {
         server_.holders_[id_].push_back(cells[next++]);
@@ -195,10 +245,14 @@ class ScriptedSession final : public Session {
         return {.kind = Kind::failed, .code = 2013, .message = "the server hung up"};
       }
       if (next == cells.size()) {
+        if (waited && server_.silent_after_wait.exchange(false)) server_.silent_ = true;
         return {
             .kind = Kind::granted, .minted = ++server_.last_number_, .session = server_.mixes_sessions ? id_ + 1 : id_};
       }
-      if (!server_.silent_ && no_wait) return {.kind = Kind::busy, .code = 3572, .message = "taken"};
+      if (!server_.silent_ && no_wait) {
+        if (server_.unlocks_if_busy) server_.holders_.erase(id_);
+        return {.kind = Kind::busy, .code = 3572, .message = "taken"};
+      }
       if (!server_.silent_ && server_.victims_ > 0) {
         --server_.victims_;
         server_.holders_.erase(id_);
@@ -220,22 +274,24 @@ class ScriptedSession final : public Session {
     }
   }
   void unlock_all(timed::WaitLimit& limit) noexcept override {
-    if (beating_ && wait_for_heartbeat(limit) != Beat::alive) return give_up();
-    std::unique_lock guard(server_.mutex_);
-    while (server_.silent_) {
-      guard.unlock();
-      if (!limit.next()) return give_up();
-      guard.lock();
-      server_.changed_.wait_for(guard, std::chrono::milliseconds(2));
+    if (wait_for_answer(limit) != Answer::good) return give_up();
+    begin_unlock_all();
+    if (wait_for_answer(limit) != Answer::good) give_up();
+  }
+  void begin_unlock_all() noexcept override {
+    const std::lock_guard guard(server_.mutex_);
+    asked_ = true;
+    if (server_.silent_ || server_.late_) {
+      server_.late_unlocks_.insert(id_);
+    } else {
+      server_.unlock(id_);
     }
-    server_.holders_.erase(id_);
-    server_.changed_.notify_all();
   }
 
   void begin_heartbeat() override {
     const std::lock_guard guard(server_.mutex_);
     server_.beats.fetch_add(1);
-    beating_ = true;
+    asked_ = true;
     if (server_.answers_at_once) {
       read_ahead_ = true;
     } else if (server_.silent_) {
@@ -244,24 +300,25 @@ class ScriptedSession final : public Session {
       server_.beat(id_);
     }
   }
-  Beat heartbeat() override {
+  Answer answer() override {
+    if (!asked_) return broken_ ? Answer::bad : Answer::good;
     if (std::exchange(read_ahead_, false)) {
-      beating_ = false;
-      return Beat::alive;
+      asked_ = false;
+      return Answer::good;
     }
     char byte = 0;
     const ssize_t got = recv(socket_, &byte, 1, MSG_DONTWAIT);
-    if (got < 0) return Beat::none_yet;
-    beating_ = false;
+    if (got < 0) return Answer::none_yet;
+    asked_ = false;
     if (got == 0) broken_ = true;
-    return got == 0 ? Beat::dead : Beat::alive;
+    return got == 0 ? Answer::bad : Answer::good;
   }
-  Beat wait_for_heartbeat(timed::WaitLimit& limit) override {
+  Answer wait_for_answer(timed::WaitLimit& limit) override {
     for (;;) {
-      const Beat beat = heartbeat();
-      if (beat != Beat::none_yet) return beat;
+      const Answer said = answer();
+      if (said != Answer::none_yet) return said;
       const std::optional<timed::Clock::duration> time = limit.next();
-      if (!time) return Beat::none_yet;
+      if (!time) return Answer::none_yet;
       pollfd fd{socket_, POLLIN, 0};
       poll(&fd, 1, 2);
     }
@@ -273,7 +330,7 @@ class ScriptedSession final : public Session {
   const std::string name_ = "scripted";
   std::uint64_t id_ = 0;
   int socket_ = -1;
-  bool broken_ = false, beating_ = false, read_ahead_ = false;
+  bool broken_ = false, asked_ = false, read_ahead_ = false;
 };
 
 class ScriptedNotices final : public NoticeStore {
@@ -286,7 +343,9 @@ class ScriptedNotices final : public NoticeStore {
       done.failed = i == server_.notices_a_call.load() || !pause(limit);
       if (done.failed) break;
       const std::lock_guard guard(server_.mutex_);
-      server_.notices_[notices[i].id()] = {notices[i], Clock::now() - notices[i].age};
+      const Clock::time_point since = Clock::now() - notices[i].age;
+      Notice& published = (server_.notices_[notices[i].id()] = {notices[i], since}).first;
+      published.since = std::chrono::duration_cast<std::chrono::microseconds>(since.time_since_epoch()).count();
       done.written[i] = true;
     }
     return done;
@@ -335,15 +394,32 @@ class ScriptedNotices final : public NoticeStore {
 
 class ScriptedStore final : public SessionStore {
  public:
-  explicit ScriptedStore(ScriptedServer& server) : server_(server), notices_(server) {}
+  static constexpr unsigned levels = 3;
 
-  void attach(SessionServices& services) override { services_ = &services; }
+  // Names are another driver's, or there are none.
+  enum class Names : std::uint8_t { none, of_another_driver };
+  explicit ScriptedStore(ScriptedServer& server, Names names = Names::none)
+      : server_(server), names_(names), notices_(server) {}
+
+  void attach(SessionServices& services) override {
+    services_ = &services;
+    server_.demote_ = [&services] {
+      services.pool().distrust();
+      services.lose_all_on("scripted");
+    };
+  }
   Capabilities capabilities() const override {
     return {.wakes_waiters = true, .extends = true, .across_processes = true, .across_machines = true, .leases = true};
   }
-  void check(const spi::Plan&) const override {}
+  void check(const spi::Plan& plan) const override {
+    plan::check_rows(plan, levels, "scripted");
+    for (const spi::Step& step : plan.steps()) {
+      if (step.space == Space::path || names_ == Names::of_another_driver) continue;
+      throw Error(ErrorKind::unsupported, "scripted: has only paths");
+    }
+  }
   Cell cell_of(Space, std::uint8_t level, std::string_view key, Mode mode) const override {
-    return {level, std::hash<std::string_view>()(key), mode == Mode::X ? Mode::X : Mode::S};
+    return {level, std::hash<std::string_view>()(key), plan::row_mode(mode)};
   }
   NoticeStore& notices() override { return notices_; }
   std::optional<View> waits(Deadline&) override {
@@ -407,7 +483,10 @@ class ScriptedStore final : public SessionStore {
   }
   std::vector<Cell> cells(const spi::Plan& plan) const override {
     std::vector<Cell> cells;
-    for (const spi::Step& step : plan.steps()) cells.push_back(cell_of(step.space, step.level, step.key, step.mode));
+    for (const spi::Step& step : plan.steps()) {
+      if (step.space != Space::path) continue;  // of the driver of names
+      cells.push_back(cell_of(step.space, step.level, step.key, step.mode));
+    }
     std::sort(cells.begin(), cells.end(), [](const Cell& a, const Cell& b) { return place(a) < place(b); });
     return cells;
   }
@@ -418,16 +497,18 @@ class ScriptedStore final : public SessionStore {
     const ErrorKind kind = reply.kind == LockReply::Kind::deadlock ? ErrorKind::deadlock : ErrorKind::unavailable;
     return {kind, "cannot " + doing + ": " + reply.message, reply.code};
   }
-  void confirm(Session& session, WaitLimit&) override {
-    if (session.broken()) throw Error(ErrorKind::unavailable, "the session is gone");
+  void confirm_kept(Session& session, const LockReply&, WaitLimit&) override {
+    if (!server_.unlocks_if_busy) return;
+    session.give_up();
+    throw Error(ErrorKind::lost, "the server has unlocked all");
   }
-  void confirm_kept(Session&, WaitLimit&) override {}
   Error missing(std::span<const Cell>, const LockReply&) const override {
     return {ErrorKind::not_provisioned, "nothing is ever missing here"};
   }
 
  private:
   ScriptedServer& server_;
+  const Names names_;
   ScriptedNotices notices_;
   SessionServices* services_ = nullptr;
 };
@@ -435,10 +516,11 @@ class ScriptedStore final : public SessionStore {
 // A Gate of its own, as a process of its own would have.
 inline std::unique_ptr<spi::Backend> open_scripted(
     ScriptedServer& server, std::size_t sessions = 16,
-    std::chrono::milliseconds publish_after = std::chrono::milliseconds(20), Owners owners = Owners::per_thread) {
-  const SessionDriver::Timing timing{.lease = std::chrono::seconds(10), .ask_after = std::chrono::milliseconds(200)};
+    std::chrono::milliseconds publish_after = std::chrono::milliseconds(20), Owners owners = Owners::per_thread,
+    bool hand_over = true, std::chrono::milliseconds lease = std::chrono::seconds(10)) {
+  const SessionDriver::Timing timing{.lease = lease, .ask_after = std::chrono::milliseconds(200)};
   return make_gate(std::make_unique<SessionDriver>(std::make_unique<ScriptedStore>(server), sessions, timing),
-                   {.owners = owners, .publish_after = publish_after});
+                   {.owners = owners, .publish_after = publish_after, .hand_over = hand_over});
 }
 
 }  // namespace hierlock::remote::testing

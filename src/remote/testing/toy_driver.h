@@ -34,6 +34,7 @@ class ToyDriver final : public Driver, private NoticeStore, private Interrupter 
             .shared_inner = true,
             .shared_names = true,
             .wakes_waiters = true,
+            .frees_at_once = true,
             .extends = true,
             .exact_keys = true};
   }
@@ -51,11 +52,11 @@ class ToyDriver final : public Driver, private NoticeStore, private Interrupter 
 
   Granted grant(const Ask& ask) override {
     const std::uint64_t session = ++last_session_;
-    if (!take(session, ask)) return {.answer = Answer::not_in_time};
+    if (const Answer answer = take(session, ask); answer != Answer::granted) return {.answer = answer};
     return {Answer::granted, std::make_shared<ToyHold>(session), mint()};
   }
   void extend(Hold& hold, const Ask& ask, Extended& result) override {
-    result.granted = take(hold.session(), ask);
+    result.granted = take(hold.session(), ask) == Answer::granted;
     if (result.granted) result.fence = mint();
   }
   bool give_back(std::shared_ptr<Hold> hold, Clock::time_point) noexcept override {
@@ -84,7 +85,7 @@ class ToyDriver final : public Driver, private NoticeStore, private Interrupter 
   };
 
   // All cells or none, for a session that may have others.
-  bool take(std::uint64_t session, const Ask& ask) {
+  Answer take(std::uint64_t session, const Ask& ask) {
     std::vector<Cell> wanted;
     for (const spi::Step& step : ask.plan.steps()) {
       wanted.push_back(cell_of(step.space, step.level, step.key, step.mode));
@@ -98,17 +99,18 @@ class ToyDriver final : public Driver, private NoticeStore, private Interrupter 
     LockWait wait(ask, session, *this, std::chrono::seconds(1), LockWait::Victim::may_be);
     std::unique_lock guard(mutex_);
     while (!free()) {
-      if (ask.request.no_wait) return false;
+      if (ask.request.no_wait) return Answer::not_in_time;
       guard.unlock();
       const std::optional<Clock::duration> time = wait.next();
       guard.lock();
       if (wait.victim()) wait.throw_deadlock();
       if (wait.ended() && wait.cancelled()) throw cancelled_error("waiting for", ask.plan);
-      if (wait.ended() || !time) return false;
+      if (wait.ended() && wait.lets_pass()) return Answer::full;
+      if (wait.ended() || !time) return Answer::not_in_time;
       changed_.wait_for(guard, std::min<Clock::duration>(*time, std::chrono::milliseconds(5)));
     }
     for (const Cell& cell : wanted) locked_.push_back({session, cell});
-    return true;
+    return Answer::granted;
   }
   std::int64_t mint() { return ++last_number_ * 128; }
 

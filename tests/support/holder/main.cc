@@ -34,6 +34,9 @@
 #ifdef HIERLOCK_WITH_MYSQL
 #include <hierlock/mysql.h>
 #endif
+#ifdef HIERLOCK_WITH_VALKEY
+#include <hierlock/valkey.h>
+#endif
 
 #include "support/party.h"
 #include "support/wire.h"
@@ -214,6 +217,9 @@ int main(int argc, char** argv) {
   (void)std::signal(SIGPIPE, SIG_IGN);
 #ifdef HIERLOCK_WITH_MYSQL
   hierlock::mysql::enable();
+#endif
+#ifdef HIERLOCK_WITH_VALKEY
+  hierlock::valkey::enable();
 #endif
   return hierlock::conformance::run(argv[1], argc == 3 ? argv[2] : "holder");
 }

@@ -1,0 +1,88 @@
+// Connections: those of one Locker, to one server or to the nodes of a cluster. A question takes one of each node that
+// it needs, for as long as it lasts.
+//
+// In a cluster a node refuses keys that it does not have, and names the node that has them. So whatever this class
+// remembers about slots, a script runs where its keys are.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "valkey/options.h"
+#include "valkey_client/connection.h"
+#include "valkey_client/slot_map.h"
+
+namespace hierlock::valkey {
+
+using timed::Clock;
+using timed::Deadline;
+
+extern const std::string_view locks_lua, notices_lua;
+
+class Connections {
+ public:
+  explicit Connections(const Options& options) : options_(options) {}
+
+  // A connection of its own to any node, for whoever wants to keep it.
+  std::unique_ptr<Connection> connect_to_any(WaitLimit& limit);
+
+  struct Call {
+    std::vector<std::string> keys;  // in one slot
+    Command arguments;
+    bool confirm = false;  // asks wait_replicas replicas whether they have what it did
+    Reply reply{};
+    bool replicated = true;                 // they have
+    std::shared_ptr<const Error> failed{};  // there is no reply
+    std::string node{};                     // that was asked; empty: any
+    bool redirected = false;                // another one has named that node
+    bool asking = false;                    // for this time only
+    bool repeated = false;                  // an earlier attempt was given up. It may still arrive
+    bool once = false;                      // run() must not repeat it if a reply was lost
+
+    bool well() const { return failed == nullptr && reply.kind != Reply::Kind::error; }
+  };
+  // Runs a script, on all of these places in one round trip to each node. A script that a node does not know is loaded.
+  // What keeps one call from being made does not keep the others.
+  void run_all(std::string_view script, std::span<Call> calls, WaitLimit& limit);
+  // The same for one call. While its slot is moved, or has no primary, it is repeated. An error is thrown.
+  const Reply& run(std::string_view script, Call& call, WaitLimit& limit);
+  // A server that was started a moment ago may have lost locks that their holders still rely on. So nothing is granted
+  // until all their leases have ended.
+  Clock::time_point grants_from() const noexcept { return Clock::time_point(Clock::duration(grants_from_.load())); }
+  void close() noexcept;
+
+ private:
+  struct Batch;
+  std::unique_ptr<Connection> take_idle(const std::string& node);
+  std::unique_ptr<Connection> connect(const std::string& node, WaitLimit& limit);
+  std::unique_ptr<Connection> introduced(std::unique_ptr<Connection> connection, WaitLimit& limit);
+  void put_back(const std::string& node, std::unique_ptr<Connection> connection) noexcept;
+  void begin(WaitLimit& limit);
+  void end() noexcept;
+  void send(Batch& batch, std::string_view script, WaitLimit& limit);
+  void receive(Batch& batch, std::string_view script, WaitLimit& limit);
+  bool redirect(Call& call);
+  void refresh(WaitLimit& limit);
+
+  const Options& options_;
+  SlotMap slots_;
+  std::atomic<bool> slots_are_old_{false};
+  std::atomic<Clock::rep> grants_from_{0};
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable freed_;
+  std::map<std::string, std::vector<std::unique_ptr<Connection>>> idle_;  // by node; empty: any
+  std::size_t used_ = 0;                                                  // questions now
+  bool closed_ = false;
+  std::string hashes_[2];  // of the scripts, as the server names them
+};
+
+// The keys of locks.lua.
+std::vector<std::string> keys_at(const std::string& place);
+
+}  // namespace hierlock::valkey

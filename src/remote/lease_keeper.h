@@ -1,0 +1,158 @@
+// LeaseKeeper: renews the leases of all locks and waits of a Locker, and tells their holders when one is lost.
+//
+// One thread renews: all that is due goes to the store in one round trip. It looks at a lease only when it is due, and
+// an acquire does not wake it. A second thread waits for the store's
+// messages that a wait was granted. A message that is lost costs time only: a renewal asks for waits, too, twice a
+// second.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "remote/hold.h"
+#include "remote/lease_store.h"
+#include "timed/timed_mutex.h"
+
+namespace hierlock::remote {
+
+// A request at the store, from the first question until everything is given back. Any thread may call anything here.
+class Lease {
+ public:
+  Lease(std::string id, std::uint64_t session, std::chrono::nanoseconds time);
+  ~Lease();
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  const std::string id;
+  const std::uint64_t session;
+  timed::TimedMutex extending;          // guards the next
+  unsigned last_part = 0;               // one extend at a time
+  std::atomic<std::int64_t> number{0};  // of the last grant
+  std::atomic<bool> unanswered{false};  // a question was given up
+
+  // It certainly has all that it was granted. Counts from the moment at which the store was last asked, on a clock that
+  // runs during suspend (B4).
+  bool surely() const noexcept { return now_with_suspend() < ends_.load(); }
+
+  // It had something, and its time is over. One answer, also while another thread adds its first place.
+  bool has_run_out() const;
+
+  // Where it has something. A place is known once the store has answered.
+  void answered(const std::string& place, std::int64_t sent, LeaseReply::State state, unsigned part = 0);
+  void renewed(const Renewal& renewal, std::int64_t sent);
+  void forget(const std::string& place);
+  bool has(const std::string& place) const;
+  unsigned granted_part(const std::string& place) const;  // the last one
+  std::vector<std::string> places() const;
+  // Adds the places that are due for renewal at this time.
+  void collect(std::vector<Renewal>& renewals, std::int64_t time) const;
+  std::int64_t due() const;  // when the next place is
+
+  // Of a wait: a place counts only if it is the one that is waited at. Returns the number of the question, which the
+  // answer must have. After wait() `wake` becomes readable when there is an answer.
+  std::uint64_t expect(const std::string& place);
+  void wait();
+  void tell(const std::string& place, const LeaseReply& reply);
+  std::optional<LeaseReply> answer();  // once
+  int wake() const noexcept { return wake_; }
+
+  void set_holder(const std::shared_ptr<Hold>& holder);
+  // Tells the holder that the lock is lost, once. told(): it could be told.
+  void lose();
+  bool lost() const noexcept { return lost_.load(); }
+  bool told() const noexcept { return told_.load(); }
+
+ private:
+  struct Place {
+    std::string name;
+    std::int64_t confirmed = 0, asked = 0;
+    bool waits = false;  // for the whole lock, or an extend of it
+    bool holds = false;  // something was granted
+    unsigned part = 0;   // the last one that was granted
+    std::int64_t due(std::int64_t time) const;
+  };
+  void settle();
+
+  const std::int64_t time_, margin_;
+  std::atomic<std::int64_t> ends_{0};
+  std::atomic<bool> lost_{false}, told_{true};
+  int wake_ = -1;
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<Place> places_;
+  std::weak_ptr<Hold> holder_;
+  std::string expected_;
+  std::uint64_t question_ = 0;
+  std::optional<LeaseReply> answer_;
+};
+
+class LeaseHold final : public Hold {
+ public:
+  explicit LeaseHold(std::shared_ptr<Lease> l) : lease(std::move(l)) {}
+  std::uint64_t session() const noexcept override { return lease->session; }
+  bool surely() const noexcept override { return !gone() && !lease->lost() && lease->surely(); }
+
+  const std::shared_ptr<Lease> lease;
+};
+
+class LeaseKeeper {
+ public:
+  LeaseKeeper(LeaseStore& store, std::chrono::nanoseconds lease) : store_(store), lease_(lease) {}
+  ~LeaseKeeper();
+  LeaseKeeper(const LeaseKeeper&) = delete;
+  LeaseKeeper& operator=(const LeaseKeeper&) = delete;
+
+  void start();  // on first use; again is harmless. Throws Error
+  void end(Clock::time_point by) noexcept;
+
+  void add(const std::shared_ptr<Lease>& lease);
+  void remove(const Lease& lease) noexcept;
+  // It waits from now on: the store is asked twice a second.
+  void waits(const Lease& lease);
+  // The store did not confirm that this was given back. It is told again until it does, or until the lease has ended.
+  void drop_later(LeaseStore::Drop what) noexcept;
+
+ private:
+  void renew_all(const std::stop_token& stop);
+  void sleep(const std::stop_token& stop);
+  void renew();
+  class Batch;
+  void drop_abandoned();
+  void hear(const std::stop_token& stop);
+
+  LeaseStore& store_;
+  const std::chrono::nanoseconds lease_;
+  timed::SharedDeadline ending_;
+  int ended_ = -1;  // readable when the threads must end
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  struct Entry {
+    std::shared_ptr<Lease> lease;
+    std::int64_t look;  // when to look at it
+  };
+  void look_at(Entry& entry, std::int64_t when);
+  std::unordered_map<std::string_view, Entry> leases_;     // by id
+  std::set<std::pair<std::int64_t, const Lease*>> looks_;  // in this order
+  bool asleep_ = false;                                    // until something is added
+  struct Abandoned {
+    LeaseStore::Drop what;
+    std::int64_t until;
+  };
+  std::vector<Abandoned> abandoned_;
+  bool started_ = false;
+  std::jthread renewing_, hearing_;
+};
+
+}  // namespace hierlock::remote

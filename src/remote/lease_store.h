@@ -1,0 +1,120 @@
+// LeaseStore: what a store implements in which a lock is a record with a lease: it ends by itself unless it is renewed
+// in time. LeaseDriver makes a Driver of it.
+//
+// All calls may come from any thread, several at a time. Exceptions are hierlock::Error: `unavailable` means that the
+// store may have done what it was asked, or not. Every call may be repeated: requests carry an id.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "remote/driver.h"
+
+namespace hierlock::remote {
+
+struct LeaseNode {
+  std::string name;
+  Mode mode = Mode::X;
+  std::uint32_t slots = 0;
+};
+// Nodes that the store grants in one step, in the one order of all processes. Groups of one plan are in that order,
+// too.
+struct LeaseGroup {
+  std::string place;  // the store's name for where they are
+  std::vector<LeaseNode> nodes;
+};
+
+struct LeaseReply {
+  enum class State : std::uint8_t {
+    granted,  // all of the group
+    waiting,  // it has its place in the queue, and a lease
+    busy,     // without waiting: a node is taken, and nothing is kept
+    gone,     // the store does not know the request: its lease has ended
+    later,  // the store grants nothing before `from`. Nothing is kept, except of an extend: the question is asked again
+  } state = State::gone;
+  std::int64_t number = 0;     // granted: above every earlier number of a conflicting lock
+  std::uint64_t question = 0;  // granted: LeaseRequest::question of the question that this answers
+  Clock::time_point from{};
+  bool repeated = false;  // the store was asked more than once. An earlier question may still arrive
+};
+
+struct LeaseRequest {
+  std::string id;  // unique anywhere; nobody else knows it
+  std::uint64_t session = 0;
+  unsigned part = 0;          // 0: the acquire; each extend is one more
+  bool known = false;         // the request holds something at this place already
+  unsigned granted_part = 0;  // if known: the last part that was granted there. If the store knows only an earlier one,
+                              // it has lost a grant, and answers `gone`
+  bool wait = false;       // otherwise `busy`
+  std::int64_t above = 0;  // what `number` must be above
+  // Another one for each question that is not the repetition of an unanswered one. The store keeps it with the request,
+  // and each message and renewal about a grant has it. So a late one is not taken for the answer to a later question.
+  std::uint64_t question = 0;
+};
+
+struct Renewal {
+  std::string place, id;
+  bool waits = false;      // it asks whether it still does
+  std::int64_t raise = 0;  // later numbers of this place are above this one
+  unsigned part = 0;       // the last one that was granted there, as LeaseRequest::granted_part
+  std::optional<LeaseReply> reply{};
+};
+
+// A waiting request was granted. Or a lock was broken.
+struct LeaseNews {
+  std::string place, id;
+  std::uint64_t question = 0;
+  std::int64_t number = 0;
+  bool broken = false;
+};
+
+class LeaseStore {
+ public:
+  virtual ~LeaseStore() = default;
+
+  // As Driver has them.
+  virtual Capabilities capabilities() const = 0;
+  virtual void check(const spi::Plan& plan) const = 0;
+  virtual Cell cell_of(Space space, std::uint8_t level, std::string_view key, Mode mode) const = 0;
+  virtual NoticeStore& notices() = 0;
+  virtual std::optional<View> waits(Deadline& limit) = 0;
+  virtual Look look(Clock::time_point by) = 0;
+  virtual void describe(Snapshot& snapshot) const = 0;
+  virtual void end(Clock::time_point by) noexcept = 0;  // closes all connections
+
+  virtual std::vector<LeaseGroup> groups(const spi::Plan& plan) const = 0;
+  virtual LeaseReply take(const LeaseRequest& request, const LeaseGroup& group, WaitLimit& limit) = 0;
+  // True: only take() itself makes sure that a grant outlives a failover. If a message or a renewal tells of a grant,
+  // the question is asked once more.
+  virtual bool confirms_grants() const { return false; }
+  // Part 0: gives back all that the request has there. Otherwise what that part has added; if it does not wait any
+  // more, it stays granted, and that is the reply, unless `surely`. Numbers of later grants are above `number`.
+  struct Drop {
+    std::string place, id;
+    unsigned part = 0;
+    std::int64_t number = 0;
+    bool surely = false;
+    bool unanswered = false;  // a question for it was given up. It may still arrive, and must not be granted then
+  };
+  virtual LeaseReply drop(const Drop& what, WaitLimit& limit) = 0;
+  // Takes the node away from every lock that asked for it. Returns how many. A message tells their holders, and the
+  // node is free when they have acknowledged() it, or after a while. A renewal finds them `gone`.
+  virtual std::size_t break_locks(const std::string&, const LeaseNode&, WaitLimit&) {
+    throw Error(ErrorKind::unsupported, spi::cannot_break);
+  }
+  // The holder of this broken lock does not rely on it any more.
+  virtual void acknowledge(const std::string&, const std::string&, WaitLimit&) {}
+  // All of them in one round trip.
+  virtual void renew(std::span<Renewal> renewals, WaitLimit& limit) = 0;
+
+  // Messages about grants. A message may be lost: then the next renewal tells it. start_listening() is called before
+  // the first request. listen() waits for some, until the limit gives up.
+  virtual void start_listening(WaitLimit& limit) = 0;
+  virtual std::vector<LeaseNews> listen(WaitLimit& limit) = 0;
+};
+
+}  // namespace hierlock::remote

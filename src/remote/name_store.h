@@ -1,0 +1,129 @@
+// NameStore: what a store implements whose sessions hold locks by name, many on one session. NameDriver uses it.
+//
+// A name is two locks at the store: a turnstile and the lock itself. A request takes the lock only if nobody is in the
+// turnstile. A request that has to wait for the lock waits inside of the turnstile, and all others stand in line before
+// it. So nobody overtakes, and the lock can move from one session to another while the turnstile is held: nobody else
+// can take it then, but a request that looked at the turnstile before. The store keeps the order of looks and entries.
+//
+// Slots are as many locks behind one turnstile.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <hierlock/error.h>
+#include <hierlock/target.h>
+
+#include "remote/session.h"
+#include "timed/wait_limit.h"
+
+namespace hierlock::remote {
+
+// A name, or slots, as the canonical key bytes have it.
+struct LockName {
+  Space space = Space::name;
+  std::string key;
+  std::uint32_t slots = 0;  // how many there are; 0 for a name
+};
+
+// What a session that keeps names is asked for. None of it waits for another session.
+struct NameOp {
+  enum class Kind : std::uint8_t {
+    take,         // if nobody is in the turnstile
+    take_inside,  // an usher of this process holds the turnstile
+    mint,         // nothing is taken: a fence for what is held already
+    give,         // back
+    undo,         // whatever a `take` or a `give` that failed has left: nothing of it is held then
+  };
+  Kind kind = Kind::take;
+  LockName name{};
+  std::uint32_t slot = 0;  // give: which one
+};
+
+struct NameResult {
+  enum class Kind : std::uint8_t {
+    granted,    // `slot`, `minted`
+    taken,      // by another session
+    queued,     // another session is in the turnstile: somebody waits for it, or is asking just now
+    given,      // give, undo
+    not_held,   // give: the session does not have it
+    disagrees,  // slots: the holder of `slot` says another number of them
+    unknown,    // the store does not say; undo it
+  };
+  Kind kind = Kind::unknown;
+  std::uint32_t slot = 0;
+  std::uint64_t minted = 0;
+};
+
+struct NameReply {
+  std::int64_t code = 0;  // 0: no error
+  std::string message;
+  bool good = false;                // the session is what it was, on a server that is fit for locks
+  std::vector<NameResult> results;  // by operation; none after an error
+};
+
+// Makes fences of what the store has minted. Throws if one must not be given out.
+class Minter {
+ public:
+  virtual ~Minter() = default;
+  virtual std::int64_t fence_of(std::uint64_t minted) = 0;
+};
+
+// One thread at a time uses it. A call that gives up on an answer leaves it broken.
+class NameSession {
+ public:
+  virtual ~NameSession() = default;
+  virtual Session& session() noexcept = 0;  // id(), server(), socket(), broken(), give_up(), hung_up()
+  virtual const std::shared_ptr<Minter>& minter() const noexcept = 0;
+
+  // As a keeper: asks for all of it in one round trip; without any, for a sign of life. answer() does not wait.
+  virtual void begin(std::span<const NameOp> ops) = 0;
+  virtual std::optional<NameReply> answer() = 0;
+  // Waits until some of an answer is there, or for so long. `briefly`: it is expected at once.
+  virtual void look(bool briefly, std::chrono::milliseconds time) noexcept = 0;
+
+  // As an usher: holds nothing but what it waits for.
+  enum class At : std::uint8_t {
+    line,       // before the turnstile
+    turnstile,  // in the turnstile; of slots: some are free perhaps
+    lock,       // it has both; not of slots
+  };
+  struct Waited {
+    std::int64_t code = 0;  // 0: no error
+    std::string message;
+    At at = At::line;
+  };
+  // Goes on from `at`, for at most so many seconds. The limit may end it earlier; then everything must be cleared.
+  virtual Waited wait(const LockName& name, At at, std::chrono::seconds time, timed::WaitLimit& limit) = 0;
+  // Inside of the turnstile of slots: whether one may be free.
+  virtual std::optional<bool> any_free(const LockName& name, timed::WaitLimit& limit) = 0;
+  // Gives the lock back, and stays in the turnstile. False: the session is broken.
+  virtual bool step_back(const LockName& name, timed::WaitLimit& limit) = 0;
+  // Gives everything back. It need not wait for the answer; then cleared() reads it before the session is used again.
+  virtual void begin_clear() noexcept = 0;
+  virtual bool cleared(timed::WaitLimit& limit) noexcept = 0;
+};
+
+class NameStore {
+ public:
+  virtual ~NameStore() = default;
+  enum class Use : std::uint8_t { keeper, usher };
+  // From a session of the store that is ready to lock and has no locks.
+  virtual std::unique_ptr<NameSession> name_session(std::unique_ptr<Session> session, Use use,
+                                                    timed::WaitLimit& limit) = 0;
+  virtual bool interrupt(Session& side, const Session& waiting, timed::Deadline& limit) = 0;
+  virtual Error name_failure(std::int64_t code, const std::string& message, const std::string& doing) const = 0;
+  // The sessions that hold these names, in their order; 0: none does.
+  virtual std::optional<std::vector<std::uint64_t>> holders(Session& side, std::span<const LockName> names,
+                                                            timed::Deadline& limit) = 0;
+  // How many slots the holder of this one says there are. None: it has released it, or it says more than is looked for.
+  virtual std::optional<std::uint32_t> slots_of_holder(Session& side, const LockName& name, std::uint32_t slot,
+                                                       timed::Deadline& limit) = 0;
+};
+
+}  // namespace hierlock::remote

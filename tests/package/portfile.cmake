@@ -1,0 +1,18 @@
+# Reads the portfile as vcpkg would, with functions that do nothing but check.
+cmake_minimum_required(VERSION 3.25)
+function(vcpkg_cmake_configure)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "SOURCE_PATH" "OPTIONS")
+  if(NOT EXISTS "${arg_SOURCE_PATH}/CMakeLists.txt")
+    message(FATAL_ERROR "there is no project in ${arg_SOURCE_PATH}")
+  endif()
+  if(NOT "-DHIERLOCK_MYSQL=ON" IN_LIST arg_OPTIONS OR NOT "-DHIERLOCK_VALKEY=OFF" IN_LIST arg_OPTIONS)
+    message(FATAL_ERROR "features do not become options: ${arg_OPTIONS}")
+  endif()
+endfunction()
+foreach(name vcpkg_cmake_install vcpkg_cmake_config_fixup vcpkg_fixup_pkgconfig vcpkg_install_copyright)
+  cmake_language(EVAL CODE "function(${name})\nendfunction()")
+endforeach()
+function(file)  # removes nothing
+endfunction()
+set(FEATURES core mysql)
+include("${CURRENT_PORT_DIR}/portfile.cmake")

@@ -1,0 +1,429 @@
+// A cluster of three primaries with a replica each: locks are where the cluster has put them, also while it moves them
+// (B3, B4, B12).
+#include <hiredis/hiredis.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include <hierlock/operate.h>
+
+#include "on_valkey.h"
+#include "support/own_server.h"
+
+namespace hierlock::valkey_tests {
+namespace {
+
+// One node, asked as the operator.
+class Node {
+ public:
+  Node(std::string name, const std::string& url) : name_(std::move(name)) {
+    const std::size_t colon = url.find(':', url.find("//")), at = url.find('@'), end = url.rfind(':');
+    password_ = url.substr(colon + 1, at - colon - 1);
+    port_ = url.substr(end + 1, url.find('/', end) - end - 1);
+  }
+  const std::string& name() const { return name_; }
+  const std::string& port() const { return port_; }
+  const std::string& password() const { return password_; }
+
+  // Items of an array are lines. No answer is an empty text.
+  std::string ask(const std::vector<std::string>& words) {
+    if (context_ == nullptr || context_->err != 0) {
+      context_.reset(redisConnectWithTimeout("127.0.0.1", std::stoi(port_), {5, 0}));
+      if (context_ == nullptr || context_->err != 0) return "";
+      redisSetTimeout(context_.get(), {20, 0});
+      send({"AUTH", "operator", password_});
+    }
+    return send(words);
+  }
+
+ private:
+  std::string send(const std::vector<std::string>& words) {
+    std::vector<const char*> texts;
+    std::vector<std::size_t> sizes;
+    for (const std::string& word : words) {
+      texts.push_back(word.data());
+      sizes.push_back(word.size());
+    }
+    const std::unique_ptr<redisReply, decltype(&freeReplyObject)> reply(
+        static_cast<redisReply*>(
+            redisCommandArgv(context_.get(), static_cast<int>(texts.size()), texts.data(), sizes.data())),
+        freeReplyObject);
+    return reply == nullptr ? "" : text_of(*reply);
+  }
+  static std::string text_of(const redisReply& reply) {
+    if (reply.type == REDIS_REPLY_INTEGER) return std::to_string(reply.integer);
+    if (reply.type != REDIS_REPLY_ARRAY) return reply.str == nullptr ? "" : std::string(reply.str, reply.len);
+    std::string lines;
+    for (std::size_t i = 0; i < reply.elements; ++i) lines += text_of(*reply.element[i]) + "\n";
+    return lines;
+  }
+
+  std::string name_, password_, port_;
+  std::unique_ptr<redisContext, decltype(&redisFree)> context_{nullptr, redisFree};
+};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != text.npos; at = end + 1) {
+    lines.push_back(text.substr(at, end - at));
+  }
+  return lines;
+}
+
+// Sees whether two hold one lock at a time, and whether fences rise.
+class Witness {
+ public:
+  void enter(const std::string& what, const Lock& lock) {
+    const std::lock_guard guard(mutex_);
+    Seen& seen = seen_[what];
+    if (seen.inside != nullptr && seen.inside->held() && lock.held()) ++wrong_;
+    seen.inside = &lock;
+    try {
+      if (lock.fence() <= seen.fence) ++wrong_;
+      seen.fence = std::max(seen.fence, lock.fence());
+    } catch (const Error&) {  // its lease has ended
+    }
+    ++pairs_;
+  }
+  void leave(const std::string& what, const Lock& lock) {
+    const std::lock_guard guard(mutex_);
+    if (seen_[what].inside == &lock) seen_[what].inside = nullptr;
+  }
+  int wrong() const { return wrong_; }
+  int pairs() const { return pairs_; }
+
+ private:
+  struct Seen {
+    const Lock* inside = nullptr;
+    std::int64_t fence = 0;
+  };
+  std::mutex mutex_;
+  std::map<std::string, Seen> seen_;
+  std::atomic<int> wrong_{0}, pairs_{0};
+};
+
+class Cluster : public testing::Test {
+ protected:
+  void SetUp() override {
+    HIERLOCK_NEEDS_SERVER("VALKEY");
+    valkey::enable();
+    own_ = OwnServer::get("valkey", "--cluster");
+    ASSERT_NE(own_, nullptr) << "tools/servers cannot start a cluster";
+    std::string names = own_->name();
+    for (int i = 2; i <= 6; ++i) names += " " + own_->name() + std::to_string(i);
+    int count = 0;
+    for (const std::string& line : lines_of(servers("env " + names))) {
+      if (line.find("_OPERATOR='") == line.npos) continue;
+      ++count;
+      nodes_.push_back(std::make_unique<Node>(own_->name() + (count == 1 ? "" : std::to_string(count)), line));
+    }
+    ASSERT_EQ(nodes_.size(), 6u);
+    ASSERT_TRUE(is_whole());
+  }
+  std::string url(const std::string& more = "lease=3000") const {
+    return with(own_->url(), "table=" + table_ + "&" + more);
+  }
+  std::string url_at(const std::string& hosts, const std::string& more = "lease=3000") const {
+    const std::string all = url(more);
+    const std::size_t at = all.find('@');
+    return all.substr(0, at + 1) + hosts + all.substr(all.find('/', at));
+  }
+  // All nodes are there, and have run for longer than a lease.
+  bool is_whole() {
+    return eventually(
+        [&] {
+          return std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
+            const std::string replication = node->ask({"INFO", "replication"}), server = node->ask({"INFO", "server"});
+            const std::size_t uptime = server.find("uptime_in_seconds:");
+            return uptime != std::string::npos && std::stoi(server.substr(uptime + 18)) > 4 &&
+                   node->ask({"CLUSTER", "INFO"}).find("cluster_state:ok") != std::string::npos &&
+                   (replication.find("state=online") != std::string::npos ||
+                    replication.find("master_link_status:up") != std::string::npos);
+          });
+        },
+        60s);
+  }
+
+  std::string place_of(const std::string& root) const {
+    const std::string text = statements(url(), std::vector<Target>{Target(root)});
+    const std::size_t at = text.find("hl:" + table_);
+    return text.substr(at, text.find('}', at) + 1 - at);
+  }
+  std::string slot_of(const std::string& key) { return nodes_[0]->ask({"CLUSTER", "KEYSLOT", key}); }
+  // The primary that serves this key.
+  Node& owner_of(const std::string& key) {
+    Node* owner = nullptr;
+    EXPECT_TRUE(eventually([&] {
+      for (const auto& node : nodes_) {
+        // EXISTS is answered by the owner, or with MOVED.
+        if (node->ask({"EXISTS", key}).size() == 1) owner = node.get();
+      }
+      return owner != nullptr;
+    }));
+    if (owner == nullptr) throw std::runtime_error("no node has " + key);
+    return *owner;
+  }
+  std::vector<Node*> primaries() {
+    std::vector<Node*> some;
+    for (const auto& node : nodes_) {
+      if (node->ask({"INFO", "replication"}).find("role:master") != std::string::npos) some.push_back(node.get());
+    }
+    return some;
+  }
+  // As operators do it, but one key at a time.
+  void move_slot_of(const std::string& key) {
+    const std::vector<Node*> all = primaries();
+    Node& from = owner_of(key);
+    const auto next = std::find(all.begin(), all.end(), &from) + 1;
+    Node& to = next == all.end() ? *all.front() : **next;
+    const std::string slot = slot_of(key), from_id = from.ask({"CLUSTER", "MYID"}), to_id = to.ask({"CLUSTER", "MYID"});
+    ASSERT_EQ(to.ask({"CLUSTER", "SETSLOT", slot, "IMPORTING", from_id}), "OK");
+    ASSERT_EQ(from.ask({"CLUSTER", "SETSLOT", slot, "MIGRATING", to_id}), "OK");
+    for (std::vector<std::string> keys;
+         !(keys = lines_of(from.ask({"CLUSTER", "GETKEYSINSLOT", slot, "10"}))).empty();) {
+      for (const std::string& one : keys) {
+        const std::string said = from.ask(
+            {"MIGRATE", "127.0.0.1", to.port(), "", "0", "10000", "AUTH2", "operator", to.password(), "KEYS", one});
+        ASSERT_TRUE(said == "OK" || said == "NOKEY") << said;
+      }
+    }
+    ASSERT_EQ(to.ask({"CLUSTER", "SETSLOT", slot, "NODE", to_id}), "OK");
+    ASSERT_EQ(from.ask({"CLUSTER", "SETSLOT", slot, "NODE", to_id}), "OK");
+  }
+
+  // Threads that lock roots one after the other, each with a Locker of its own, until the end.
+  class Load {
+   public:
+    Load(const std::string& url, const std::vector<std::string>& roots) {
+      for (int i = 0; i < 4; ++i) {
+        threads_.emplace_back([this, url, roots, i](const std::stop_token& stop) {
+          Locker locker = hierlock::open(url);
+          for (std::size_t n = static_cast<std::size_t>(i); !stop.stop_requested(); ++n) {
+            const std::string& root = roots[n % roots.size()];
+            try {
+              const Lock lock = locker.acquire(root + "/a", {.timeout = 20s});
+              witness_.enter(root, lock);
+              witness_.leave(root, lock);
+            } catch (const Error& error) {
+              if (error.kind() == ErrorKind::unavailable || error.kind() == ErrorKind::timeout) continue;
+              const std::lock_guard guard(mutex_);
+              unclean_.insert(error.what());
+            }
+          }
+        });
+      }
+    }
+    Witness& witness() { return witness_; }
+    std::set<std::string> end() {
+      for (std::jthread& thread : threads_) thread.request_stop();
+      for (std::jthread& thread : threads_) thread.join();
+      return unclean_;
+    }
+    bool goes_on() {
+      const int before = witness_.pairs();
+      return eventually([&] { return witness_.pairs() >= before + 20; }, 60s);
+    }
+
+   private:
+    Witness witness_;
+    std::mutex mutex_;
+    std::set<std::string> unclean_;
+    std::vector<std::jthread> threads_;
+  };
+
+  const OwnServer* own_ = nullptr;
+  const std::string table_ = new_table();
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+const std::vector<std::string> roots{"u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8"};
+
+TEST_F(Cluster, one_acquire_locks_roots_at_all_nodes) {
+  Locker locker = hierlock::open(url()), other = hierlock::open(url());
+  std::vector<Target> all{named("n1"), slots("s1", 1)};
+  for (const std::string& root : roots) all.emplace_back(root + "/a");
+  std::set<std::string> used;
+  {
+    const Lock lock = locker.acquire(all, {.timeout = 30s});
+    for (const Target& target : all) EXPECT_FALSE(other.try_acquire(target).has_value());
+    for (const std::string& root : roots) used.insert(owner_of(place_of(root)).name());
+    EXPECT_EQ(used.size(), 3u);
+  }
+  EXPECT_TRUE(other.try_acquire(all).has_value());
+}
+
+TEST_F(Cluster, any_node_leads_to_all_others) {
+  Locker locker = hierlock::open(url());
+  const Lock lock = locker.acquire("u1", {.timeout = 30s});
+  for (const auto& node : nodes_) {  // replicas, too
+    EXPECT_FALSE(hierlock::open(url_at("127.0.0.1:" + node->port())).try_acquire("u1").has_value()) << node->name();
+  }
+  EXPECT_FALSE(hierlock::open(url_at("127.0.0.1:1,127.0.0.1:" + nodes_[1]->port())).try_acquire("u1").has_value())
+      << "the first node of the URL is down";
+}
+
+// Waiters listen at one node, and grants are told by another one.
+TEST_F(Cluster, messages_wake_waiters_at_all_nodes) {
+  Locker holder = hierlock::open(url()), waiter = hierlock::open(url("lease=3000&publish_after=0"));
+  std::vector<std::chrono::nanoseconds> times;
+  for (int i = 0; i < 9; ++i) {
+    const std::string& root = roots[static_cast<std::size_t>(i) % roots.size()];
+    std::optional<Lock> lock = holder.acquire(root, {.timeout = 30s});
+    Clock::time_point granted;
+    std::thread waiting([&] {
+      const Lock got = waiter.acquire(root);
+      granted = Clock::now();
+    });
+    EXPECT_TRUE(eventually([&] { return holder.snapshot().anybody_waits(root); })) << "status sees all nodes";
+    const Clock::time_point released = Clock::now();
+    lock.reset();
+    waiting.join();
+    times.push_back(granted - released);
+  }
+  std::sort(times.begin(), times.end());
+  EXPECT_LT(times[4], 250ms) << "without messages it is half a second";
+}
+
+TEST_F(Cluster, a_deadlock_through_two_nodes_is_found) {
+  Locker one = hierlock::open(url()), two = hierlock::open(url());
+  std::string other = "u2";
+  for (const std::string& root : roots) {
+    const Lock both = one.acquire(std::vector<Target>{Target("u1"), Target(root)}, {.timeout = 30s});
+    if (&owner_of(place_of(root)) != &owner_of(place_of("u1"))) other = root;
+  }
+  std::atomic<int> deadlocks{0}, granted{0};
+  const auto cross = [&](Locker& locker, const std::string& first, const std::string& second, std::atomic<int>& ready) {
+    Lock lock = locker.acquire(first, {.timeout = 30s});
+    ++ready;
+    eventually([&] { return ready == 2; });
+    try {
+      lock.extend(second, {.timeout = 30s});
+      ++granted;
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::deadlock) ++deadlocks;
+    }
+  };
+  std::atomic<int> ready{0};
+  std::thread first([&] { cross(one, "u1", other, ready); });
+  std::thread second([&] { cross(two, other, "u1", ready); });
+  first.join();
+  second.join();
+  EXPECT_EQ(deadlocks, 1);
+  EXPECT_EQ(granted, 1);
+}
+
+TEST_F(Cluster, slots_are_moved_under_load) {
+  Load load(url("lease=3000&gate=off&publish_after=0"), {"u1", "u2", "u3", "u4"});
+  ASSERT_TRUE(load.goes_on());
+  for (int round = 0; round < 6; ++round) {
+    for (const char* root : {"u1", "u2", "u3", "u4"}) move_slot_of(place_of(root));
+    move_slot_of("hl:" + table_ + ":{notices}");
+    EXPECT_TRUE(load.goes_on());
+  }
+  EXPECT_EQ(load.end(), std::set<std::string>{});
+  EXPECT_EQ(load.witness().wrong(), 0);
+}
+
+// A move that stands still: half of the keys are here and half are there.
+TEST_F(Cluster, a_lock_whose_keys_are_at_two_nodes_is_not_granted) {
+  Locker locker = hierlock::open(url("lease=1000"));
+  { const Lock once = locker.acquire("u1", {.timeout = 30s}); }
+  const std::string key = place_of("u1"), slot = slot_of(key);
+  Node& from = owner_of(key);
+  const std::vector<Node*> all = primaries();
+  Node& to = &from == all[0] ? *all[1] : *all[0];
+  const auto set = [&](Node& node, const std::string& state, Node& other) {
+    return node.ask({"CLUSTER", "SETSLOT", slot, state, other.ask({"CLUSTER", "MYID"})});
+  };
+  const auto migrate = [&](const std::string& one) {
+    return from.ask(
+        {"MIGRATE", "127.0.0.1", to.port(), "", "0", "10000", "AUTH2", "operator", to.password(), "KEYS", one});
+  };
+  ASSERT_EQ(set(to, "IMPORTING", from), "OK");
+  ASSERT_EQ(set(from, "MIGRATING", to), "OK");
+  { const Lock still = locker.acquire("u1", {.timeout = 30s}); }
+  ASSERT_EQ(migrate(key + ":l"), "OK");
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unavailable, [&] { static_cast<void>(locker.acquire("u1")); }, "is being moved to another node"));
+  ASSERT_EQ(migrate(key), "OK");
+  EXPECT_TRUE(fails_with(ErrorKind::timeout, [&] { static_cast<void>(locker.acquire("u1", {.timeout = 300ms})); }));
+  ASSERT_EQ(migrate(key + ":q"), "OK");
+  { const Lock there = locker.acquire("u1", {.timeout = 30s}); }
+  ASSERT_EQ(set(to, "NODE", to), "OK");
+  ASSERT_EQ(set(from, "NODE", to), "OK");
+  { const Lock after = locker.acquire("u1", {.timeout = 30s}); }
+}
+
+TEST_F(Cluster, a_slot_without_a_primary_is_told) {
+  Locker locker = hierlock::open(url("lease=1000"));
+  { const Lock once = locker.acquire("u1", {.timeout = 30s}); }
+  const std::string key = place_of("u1"), slot = slot_of(key);
+  Node& owner = owner_of(key);
+  ASSERT_EQ(owner.ask({"CLUSTER", "DELSLOTS", slot}), "OK");
+  EXPECT_TRUE(fails_with(
+      ErrorKind::unavailable, [&] { static_cast<void>(locker.acquire("u1")); }, "have no primary"));
+  ASSERT_EQ(owner.ask({"CLUSTER", "ADDSLOTS", slot}), "OK");
+  ASSERT_TRUE(is_whole());
+  { const Lock again = locker.acquire("u1", {.timeout = 30s}); }
+}
+
+TEST_F(Cluster, a_silent_node_ends_no_lock_at_another_one) {  // B4, B12
+  Locker locker = hierlock::open(url("lease=1500"));
+  Node& silent = owner_of(place_of("u1"));
+  const Lock there = locker.acquire("u1", {.timeout = 30s});
+  std::vector<Lock> elsewhere;
+  for (const std::string& root : roots) {
+    if (&owner_of(place_of(root)) != &silent) elsewhere.push_back(locker.acquire(root, {.timeout = 30s}));
+  }
+  ASSERT_FALSE(elsewhere.empty());
+  ASSERT_EQ(silent.ask({"CLIENT", "PAUSE", "6000", "ALL"}), "OK");
+  EXPECT_TRUE(eventually([&] { return !there.held(); }));
+  const auto all_held = [&] {
+    return std::all_of(elsewhere.begin(), elsewhere.end(), [](const Lock& lock) { return lock.held(); });
+  };
+  EXPECT_FALSE(eventually([&] { return !all_held(); }, 3s)) << "a lock at a node that answers is lost";
+  EXPECT_TRUE(is_whole());
+}
+
+// The primary is killed, and its replica takes its place. Each lock was confirmed by the replica.
+TEST_F(Cluster, with_wait_replicas_no_lock_is_lost_when_a_primary_is_killed) {
+  Load load(url("lease=3000&gate=off&wait_replicas=1"), {"u1", "u2", "u3", "u4"});
+  ASSERT_TRUE(load.goes_on());
+  Node& primary = owner_of(place_of("u1"));
+  const std::string id = primary.ask({"CLUSTER", "MYID"});
+  const auto replica = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+    return node->ask({"CLUSTER", "NODES"}).find("myself,slave,nofailover " + id) != std::string::npos;
+  });
+  ASSERT_NE(replica, nodes_.end());
+  servers("kill " + primary.name());
+  ASSERT_EQ((*replica)->ask({"CLUSTER", "FAILOVER", "TAKEOVER"}), "OK");
+  servers("start " + primary.name());
+  ASSERT_TRUE(is_whole());
+  EXPECT_TRUE(load.goes_on());
+  EXPECT_EQ(load.end(), std::set<std::string>{});
+  EXPECT_EQ(load.witness().wrong(), 0);
+}
+
+TEST_F(Cluster, doctor_sees_the_cluster) {
+  // A node tells of a replica once it has heard how far that one is.
+  const auto says = [&](const std::string& check, const std::string& more, Finding::Verdict verdict) {
+    return eventually([&] {
+      const std::vector<Finding> all = doctor(url(more));
+      return std::any_of(all.begin(), all.end(),
+                         [&](const Finding& one) { return one.check == check && one.verdict == verdict; });
+    });
+  };
+  EXPECT_TRUE(says("cluster", "gate=on", Finding::Verdict::good));
+  EXPECT_TRUE(says("role", "gate=on", Finding::Verdict::good));
+  EXPECT_TRUE(says("replicas", "wait_replicas=0", Finding::Verdict::unknown));
+  EXPECT_TRUE(says("replicas", "wait_replicas=1", Finding::Verdict::good));
+  EXPECT_TRUE(says("replicas", "wait_replicas=2", Finding::Verdict::unsafe));
+}
+
+}  // namespace
+}  // namespace hierlock::valkey_tests
