@@ -65,9 +65,18 @@ class Connection {
   // Sends one statement and waits for its end, as long as that takes. Errors of the engine are answers. Throws
   // Error(lost) if the session is gone.
   virtual Answer execute(const std::string& sql) = 0;
+  // execute() in two parts, where can_begin() says so: sends the statement, and waits at most for `time`. No value: it
+  // is under way, and finish() is called next, perhaps by another thread.
+  virtual bool can_begin() const noexcept { return false; }
+  virtual std::optional<Answer> begin(const std::string& /*sql*/, std::chrono::nanoseconds /*time*/) { return {}; }
+  virtual Answer finish() { return {}; }
   // Ends what execute() waits for, soon; the session is of no further use. Harmless at any time.
   virtual void interrupt() noexcept = 0;
   virtual const std::string& name() const noexcept = 0;  // `T1`
+  // What is sent next ends as it would in a new session, because nothing that was sent so far could matter.
+  virtual bool is_as_new() const noexcept { return false; }
+  // Begins what the destructor does and waits for, so that several sessions can end at the same time.
+  virtual void begin_end() noexcept {}
 };
 
 // Who waits for whom, and who holds what.
@@ -106,15 +115,30 @@ class Database {
   // `reusable`: an engine may take a connection of an earlier session, if it has proved that nothing of that session is
   // left on it (session_reuse.h). Otherwise the session gets a connection that nobody else has had or will have.
   virtual std::unique_ptr<Connection> connect(const std::string& name, bool reusable = true) = 0;
+  // As connect(), of a connection of an earlier session. None: there is none.
+  virtual std::unique_ptr<Connection> connect_again(const std::string& /*name*/) { return nullptr; }
 
-  // Now, of the sessions made by connect() that still live. A wait is told only if the engine shows it: of a session
-  // that has just been granted what it waited for, nothing is told. Throws Error(denied) if the engine does not let us
-  // look.
-  virtual View look() = 0;
+  using TimePoint = std::chrono::steady_clock::time_point;
+  // Of the sessions made by connect() that still live, at some moment after `since`. A wait is told only if the engine
+  // shows it: of a session that has just been granted what it waited for, nothing is told. Throws Error(denied) if the
+  // engine does not let us look.
+  virtual View look(TimePoint since) = 0;
+  View look() { return look(std::chrono::steady_clock::now()); }
   // look() waits until then. An answer may come meanwhile, and then nobody has to look.
-  virtual std::chrono::steady_clock::time_point next_look() const noexcept { return {}; }
+  virtual TimePoint next_look(TimePoint /*since*/) const noexcept { return {}; }
   // Two looks must be so far apart, and a look must be so long after a change, to show it.
   virtual std::chrono::milliseconds lag() const noexcept { return {}; }
+
+  // --- several scenarios at once (side_by_side.h) ---
+
+  // The same server, with a schema of its own for each number from 1 on. make_room() of that one takes no turn: this
+  // one must have it, and must outlive it. None: this engine plays one scenario at a time.
+  virtual std::unique_ptr<Database> beside(unsigned /*number*/) { return nullptr; }
+  // Waits for another run, as make_room() does, and removes what a killed one left.
+  virtual void hold_turn(std::chrono::nanoseconds /*patience*/) {}
+  virtual void release_turn() noexcept {}
+  // Another run waits for its turn.
+  virtual bool turn_is_wanted() { return false; }
 };
 
 // By the URL's scheme: mysql://, postgres://, sqlite:. None: it is no SQL engine. Throws Error(unsupported) for one

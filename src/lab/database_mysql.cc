@@ -8,6 +8,7 @@
 
 #include "lab/engines.h"
 #include "lab/session_wait.h"
+#include "lab/shared_look.h"
 #include "mysql_client/connection.h"
 #include "mysql_client/error_codes.h"
 
@@ -84,13 +85,33 @@ class Side {
   mysql::Connection connection_;
 };
 
-// What the database and its sessions know of each other.
-struct Hall {
-  explicit Hall(const Address& where) : address(where), side(where) {}
+// What all schemas of the lab at one server share.
+struct Server {
+  explicit Server(const Address& where) : address(where) {}
 
   const Address address;
-  Side side;
   bool mariadb = false;
+  bool metadata = false;  // the server shows its metadata locks
+  std::string version, grantee;
+  SharedLook<std::vector<Row>> waits{mariadb_lag};  // MariaDB's
+
+  // Connections of all scenarios, also those that have ended: the server gives no number twice.
+  bool is_of_lab(const std::string& connection) {
+    const std::lock_guard guard(mutex);
+    return connections.contains(connection);
+  }
+  std::mutex mutex;
+  std::set<std::string> connections;
+};
+
+// What the database and its sessions know of each other.
+struct Hall {
+  Hall(std::shared_ptr<Server> at, std::string schema)
+      : server(std::move(at)), room(std::move(schema)), side(server->address) {}
+
+  const std::shared_ptr<Server> server;
+  const std::string room;
+  Side side;
 
   struct Seat {
     std::string name;
@@ -106,10 +127,14 @@ struct Hall {
 class MysqlConnection final : public Connection {
  public:
   MysqlConnection(std::shared_ptr<Hall> hall, const std::string& name)
-      : hall_(std::move(hall)), name_(name), connection_(connect_to(hall_->address, room, of_sessions)) {
+      : hall_(std::move(hall)), name_(name), connection_(connect_to(hall_->server->address, hall_->room, of_sessions)) {
     id_ = std::to_string(connection_.id());
+    {
+      const std::lock_guard guard(hall_->server->mutex);
+      hall_->server->connections.insert(id_);
+    }
     Hall::Seat seat{name, {}};
-    if (!hall_->mariadb) {
+    if (!hall_->server->mariadb) {
       const Answer thread = execute("SELECT PS_CURRENT_THREAD_ID()");
       if (thread.well() && !thread.rows.empty()) seat.thread = thread.rows.front().front().value_or("");
     }
@@ -167,15 +192,15 @@ class MysqlConnection final : public Connection {
       case codes::lock_no_wait:
         return Kind::busy;
       case codes::lock_wait_timeout:
-        return hall_->mariadb && was_not_to_wait(took) ? Kind::busy : Kind::timeout;
+        return hall_->server->mariadb && was_not_to_wait(took) ? Kind::busy : Kind::timeout;
       case codes::query_interrupted:
         return Kind::cancelled;
       case codes::out_of_time_mysql:
         return Kind::timeout;
       case codes::out_of_time_mariadb:
-        return hall_->mariadb ? Kind::timeout : Kind::error;
+        return hall_->server->mariadb ? Kind::timeout : Kind::error;
       case codes::record_changed:
-        return hall_->mariadb ? Kind::serialization : Kind::error;
+        return hall_->server->mariadb ? Kind::serialization : Kind::error;
       default:
         return Kind::error;
     }
@@ -242,11 +267,7 @@ bool conflict(const std::string& asked, const std::string& granted) {
 
 // --- the database -------------------------------------------------------------------------------------------------
 
-const std::string noted_teardown = "`" + room + "`.`noted_teardown`";
-
-std::string object_name(const std::string& schema, const std::string& table) {
-  return schema.empty() || schema == room ? table : schema + "." + table;
-}
+std::string noted_teardown(const std::string& schema) { return "`" + schema + "`.`noted_teardown`"; }
 
 std::string record_name(const std::string& table, const std::string& index, const std::optional<std::string>& data) {
   const bool primary = index.empty() || index == "PRIMARY" || index == "GEN_CLUST_INDEX";
@@ -258,40 +279,42 @@ std::string record_name(const std::string& table, const std::string& index, cons
 
 class MysqlDatabase final : public Database {
  public:
-  explicit MysqlDatabase(const Address& address) : hall_(std::make_shared<Hall>(address)) {
+  explicit MysqlDatabase(const Address& address) : MysqlDatabase(std::make_shared<Server>(address), room, true) {
     Side& side = hall_->side;
-    mariadb_ = hall_->mariadb = side.mariadb();
-    version_ = side.version();
-    if (mariadb_ && version_.starts_with("5.5.5-")) version_.erase(0, 6);  // for old replicas
+    Server& server = *hall_->server;
+    server.mariadb = mariadb_ = side.mariadb();
+    server.version = side.version();
+    if (mariadb_ && server.version.starts_with("5.5.5-")) server.version.erase(0, 6);  // for old replicas
     const std::string user = side.one("SELECT CURRENT_USER()");
     const std::size_t at = user.rfind('@');
-    grantee_ = "'" + user.substr(0, at) + "'@'" + (at == user.npos ? "%" : user.substr(at + 1)) + "'";
+    server.grantee = "'" + user.substr(0, at) + "'@'" + (at == user.npos ? "%" : user.substr(at + 1)) + "'";
     const bool schema_on = side.one("SELECT @@performance_schema") == "1";
     if (!mariadb_ && !schema_on) {
       throw Error(ErrorKind::unsupported,
                   "this server was started with performance_schema=OFF, and without it does not tell who waits for "
                   "whom: start it with performance_schema=ON");
     }
-    metadata_ = !mariadb_ || (schema_on && metadata_is_seen());
+    server.metadata = !mariadb_ || (schema_on && metadata_is_seen());
   }
+  MysqlDatabase(std::shared_ptr<Server> server, const std::string& schema, bool takes_turns)
+      : hall_(std::make_shared<Hall>(std::move(server), schema)),
+        takes_turns_(takes_turns),
+        mariadb_(hall_->server->mariadb) {}
   ~MysqlDatabase() override { clear_room(); }
 
   std::string_view engine() const noexcept override { return mariadb_ ? "mariadb" : "mysql"; }
-  const std::string& version() const noexcept override { return version_; }
+  const std::string& version() const noexcept override { return hall_->server->version; }
 
   void make_room(std::chrono::nanoseconds patience) override {
-    take_turn(patience);
+    const std::string& here = hall_->room;
+    if (takes_turns_) wait_for_turn(patience);
     made_ = false;
     try {
       await_leaving();
       ask("SET SESSION lock_wait_timeout=10");
-      if (find_room()) {
-        end_leftovers();
-        make_up_for_teardown();
-        ask("DROP DATABASE `" + room + "`");
-      }
+      remove_leftovers();
       // In one message: somebody who is killed here has sent both or neither.
-      ask("CREATE DATABASE `" + room + "`; CREATE TABLE `" + room + "`.`" + marker + "` (made INT)");
+      ask("CREATE DATABASE `" + here + "`; CREATE TABLE `" + here + "`.`" + marker + "` (made INT)");
       made_ = true;
     } catch (...) {
       clear_room();
@@ -306,24 +329,53 @@ class MysqlDatabase final : public Database {
       lines += (i == 0 ? "" : " UNION ALL ") + ("SELECT " + std::to_string(i)) + " AS place, " +
                hex_literal(teardown[i]) + " AS teardown";
     }
-    if (!lines.empty()) ask("CREATE VIEW " + noted_teardown + " AS " + lines);
+    if (!lines.empty()) ask("CREATE VIEW " + noted_teardown(hall_->room) + " AS " + lines);
   }
 
   void clear_room() noexcept override {
     try {
       await_leaving();
-      if (std::exchange(made_, false)) ask("DROP DATABASE IF EXISTS `" + room + "`");
-      if (std::exchange(turn_, false)) ask("DO RELEASE_LOCK('" + room + "')");
+      if (std::exchange(made_, false)) ask("DROP DATABASE IF EXISTS `" + hall_->room + "`");
     } catch (const Error&) {
       // The next run finds what is left, by the marker.
     }
+    release_turn();
+  }
+
+  std::unique_ptr<Database> beside(unsigned number) override {
+    if (!mariadb_) return nullptr;
+    return std::make_unique<MysqlDatabase>(hall_->server, room + "_" + std::to_string(number), false);
+  }
+  void hold_turn(std::chrono::nanoseconds patience) override {
+    wait_for_turn(patience);
+    try {
+      ask("SET SESSION lock_wait_timeout=10");
+      remove_leftovers();
+    } catch (...) {
+      release_turn();
+      throw;
+    }
+  }
+  void release_turn() noexcept override {
+    try {
+      if (std::exchange(turn_, false)) ask("DO RELEASE_LOCK('" + room + "')");
+    } catch (const Error&) {
+      // The connection is gone, and the lock with it.
+    }
+  }
+  bool turn_is_wanted() override {
+    return ask("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE='User lock' AND INFO LIKE "
+               "'SELECT GET_LOCK(''" +
+               room + "'',%'")
+               .at(0)
+               .at(0) != "0";
   }
 
   std::unique_ptr<Connection> connect(const std::string& name, bool /*reusable*/) override {
     return std::make_unique<MysqlConnection>(hall_, name);
   }
 
-  View look() override {
+  View look(TimePoint since) override {
     std::map<std::string, Hall::Seat> seats;
     {
       const std::lock_guard guard(hall_->mutex);
@@ -331,15 +383,15 @@ class MysqlDatabase final : public Database {
     }
     View view;
     if (mariadb_) {
-      look_at_mariadb(seats, view);
+      look_at_mariadb(since, seats, view);
     } else {
       look_at_mysql(seats, view);
     }
-    if (metadata_) look_at_metadata(seats, view);
+    if (hall_->server->metadata) look_at_metadata(seats, view);
     return view;
   }
-  Clock::time_point next_look() const noexcept override {
-    return mariadb_ ? looked_ + mariadb_lag : Clock::time_point{};
+  TimePoint next_look(TimePoint since) const noexcept override {
+    return mariadb_ ? hall_->server->waits.due(since) : TimePoint{};
   }
   milliseconds lag() const noexcept override { return mariadb_ ? mariadb_lag : milliseconds{}; }
 
@@ -352,8 +404,8 @@ class MysqlDatabase final : public Database {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::denied) throw;
       throw Error(ErrorKind::denied,
-                  std::string(error.what()) +
-                      ". The lab needs a schema of its own: GRANT ALL ON `hierlock\\_lab`.* TO " + grantee_,
+                  std::string(error.what()) + ". The lab needs a schema of its own: GRANT ALL ON `hierlock\\_lab" +
+                      (mariadb_ ? "%" : "") + "`.* TO " + hall_->server->grantee,
                   error.native_code());
     }
   }
@@ -368,13 +420,14 @@ class MysqlDatabase final : public Database {
       if (error.kind() != ErrorKind::denied) throw;
       throw Error(ErrorKind::denied,
                   std::string(error.what()) + ". " +
-                      (mariadb_ ? "GRANT PROCESS ON *.* TO " : "GRANT SELECT ON performance_schema.* TO ") + grantee_,
+                      (mariadb_ ? "GRANT PROCESS ON *.* TO " : "GRANT SELECT ON performance_schema.* TO ") +
+                      hall_->server->grantee,
                   error.native_code());
     }
   }
 
   // One run at a time: a named lock, which ends with the connection.
-  void take_turn(std::chrono::nanoseconds patience) {
+  void wait_for_turn(std::chrono::nanoseconds patience) {
     const auto deadline = Clock::now() + patience;
     while (!turn_) {
       const auto left = deadline - Clock::now();
@@ -382,34 +435,47 @@ class MysqlDatabase final : public Database {
       turn_ = hall_->side.one("SELECT GET_LOCK('" + room + "', " + (long_enough ? "1" : "0") + ")") == "1";
       if (turn_) return;
       if (left <= left.zero()) {
-        throw Error(ErrorKind::busy, "another run of the lab is going on at " + hall_->address.place());
+        throw Error(ErrorKind::busy, "another run of the lab is going on at " + hall_->server->address.place());
       }
       if (!long_enough) std::this_thread::sleep_for(std::min<Clock::duration>(left, milliseconds(20)));
     }
   }
 
-  // False: there is no such schema. Throws if it is somebody else's.
-  bool find_room() {
-    if (ask("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME='" + room + "'").empty()) return false;
-    if (!ask("SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA='" + room + "' AND TABLE_NAME='" + marker +
-             "'")
-             .empty()) {
-      return true;
+  // What a run has left that was killed. In a schema beside others only its own: the others are in use.
+  void remove_leftovers() {
+    const std::string beside = room + "_";
+    const std::string schemas = takes_turns_ ? "SCHEMA_NAME='" + room + "' OR LEFT(SCHEMA_NAME, " +
+                                                   std::to_string(beside.size()) + ")='" + beside + "'"
+                                             : "SCHEMA_NAME='" + hall_->room + "'";
+    for (const Row& row : ask("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE " + schemas)) {
+      const std::string schema = row.front().value_or("");
+      const bool numbered =
+          schema.starts_with(beside) && schema.find_first_not_of("0123456789", beside.size()) == schema.npos;
+      if (schema != hall_->room && !numbered) continue;
+      if (ask("SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA='" + schema + "' AND TABLE_NAME='" + marker +
+              "'")
+              .empty()) {
+        if (schema != hall_->room) continue;
+        throw Error(ErrorKind::incompatible,
+                    "there is a schema " + schema + " at " + hall_->server->address.place() +
+                        " that the lab has not made: rename it, or drop it if nobody needs it");
+      }
+      end_leftovers(schema);
+      make_up_for_teardown(schema);
+      ask("DROP DATABASE `" + schema + "`");
     }
-    throw Error(ErrorKind::incompatible, "there is a schema " + room + " at " + hall_->address.place() +
-                                             " that the lab has not made: rename it, or drop it if nobody needs it");
   }
 
   // What the scenario of a run that was killed wanted to be run in the end.
-  void make_up_for_teardown() {
+  void make_up_for_teardown(const std::string& schema) {
     try {
       // Only what this account has noted: another one must not make it run anything.
       const std::vector<Row> noted =
-          hall_->side.ask("SELECT n.teardown FROM " + noted_teardown +
+          hall_->side.ask("SELECT n.teardown FROM " + noted_teardown(schema) +
                           " n WHERE EXISTS (SELECT 1 FROM information_schema.VIEWS WHERE "
                           "TABLE_SCHEMA='" +
-                          room + "' AND TABLE_NAME='noted_teardown' AND DEFINER=CURRENT_USER()) ORDER BY n.place");
-      if (!noted.empty()) hall_->side.ask("USE `" + room + "`");
+                          schema + "' AND TABLE_NAME='noted_teardown' AND DEFINER=CURRENT_USER()) ORDER BY n.place");
+      if (!noted.empty()) hall_->side.ask("USE `" + schema + "`");
       for (const Row& row : noted) {
         try {
           hall_->side.ask(row.front().value_or(""));
@@ -423,14 +489,15 @@ class MysqlDatabase final : public Database {
   }
 
   // Sessions of a run that was killed while they waited: the server has not noticed yet.
-  void end_leftovers() {
+  void end_leftovers(const std::string& schema) {
     const std::string who = "SUBSTRING_INDEX(CURRENT_USER(), '@', 1)";
-    const auto found = mariadb_ ? ask("SELECT ID FROM information_schema.PROCESSLIST WHERE DB='" + room +
-                                      "' AND USER=" + who + " AND ID<>CONNECTION_ID()")
-                                : ask_view(
-                                      "SELECT PROCESSLIST_ID FROM performance_schema.threads WHERE "
-                                      "PROCESSLIST_DB='" +
-                                      room + "' AND PROCESSLIST_USER=" + who + " AND PROCESSLIST_ID<>CONNECTION_ID()");
+    const auto found = mariadb_
+                           ? ask("SELECT ID FROM information_schema.PROCESSLIST WHERE DB='" + schema +
+                                 "' AND USER=" + who + " AND ID<>CONNECTION_ID()")
+                           : ask_view(
+                                 "SELECT PROCESSLIST_ID FROM performance_schema.threads WHERE "
+                                 "PROCESSLIST_DB='" +
+                                 schema + "' AND PROCESSLIST_USER=" + who + " AND PROCESSLIST_ID<>CONNECTION_ID()");
     for (const Row& row : found) {
       const std::string id = row.front().value_or("0");
       try {
@@ -461,6 +528,14 @@ class MysqlDatabase final : public Database {
   }
 
   // --- looking ---
+
+  std::string object_name(const std::string& schema, const std::string& table) const {
+    return schema.empty() || schema == hall_->room ? table : schema + "." + table;
+  }
+  // Who is no session of this scenario. Of a session of another scenario nothing is told: it is in nobody's way here.
+  std::string outsider(const std::string& connection) {
+    return hall_->server->is_of_lab(connection) ? "" : "outsider " + connection;
+  }
 
   // MySQL tells row locks at once, those of everybody.
   void look_at_mysql(const Seats& seats, View& view) {
@@ -503,11 +578,9 @@ class MysqlDatabase final : public Database {
     }
   }
 
-  // MariaDB tells row locks that somebody waits for, as they were when nobody had looked for 100 ms.
-  void look_at_mariadb(const Seats& seats, View& view) {
-    std::this_thread::sleep_until(next_look());
-    // One statement, so that all of it is of one moment.
-    const std::vector<Row> edges = ask_view(
+  // One statement, so that all of it is of one moment.
+  std::vector<Row> read_mariadb_waits() {
+    return ask_view(
         "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, rl.lock_table, rl.lock_index, rl.lock_type, "
         "rl.lock_mode, rl.lock_data, bl.lock_table, bl.lock_index, bl.lock_type, bl.lock_mode, bl.lock_data, "
         "b.trx_requested_lock_id <=> w.blocking_lock_id, w.blocking_lock_id, w.blocking_trx_id "
@@ -517,7 +590,13 @@ class MysqlDatabase final : public Database {
         "AND (w.blocking_trx_id <> 0 OR b.trx_lock_structs > 0) "
         "JOIN information_schema.INNODB_LOCKS rl ON rl.lock_id = w.requested_lock_id "
         "JOIN information_schema.INNODB_LOCKS bl ON bl.lock_id = w.blocking_lock_id");
-    looked_ = Clock::now();
+  }
+
+  // MariaDB tells row locks that somebody waits for, as they were when nobody had looked for 100 ms.
+  void look_at_mariadb(TimePoint since, const Seats& seats, View& view) {
+    const std::shared_ptr<const std::vector<Row>> seen =
+        hall_->server->waits.after(since, [this] { return read_mariadb_waits(); });
+    const std::vector<Row>& edges = *seen;
     // Every transaction that has changed nothing has the number 0 here, so a wait for one that only shares was joined
     // with all of them that have any lock. Of these only sessions of the lab can have one in its schema; and a wait is
     // listed once for each lock in its way, so if there are as many as sessions, it is all of them. Otherwise nobody
@@ -556,7 +635,7 @@ class MysqlDatabase final : public Database {
       if (const auto found = sharers.find(key(row));
           row[14] == "0" && found != sharers.end() && seats.contains(waiter)) {
         const Sharers& may = found->second;
-        if (!may.of_lab.empty() && !may.of_lab.contains(holder)) continue;
+        if (may.of_lab.empty() ? hall_->server->is_of_lab(holder) : !may.of_lab.contains(holder)) continue;
         if (may.of_lab.size() > 1 && may.rows / may.all.size() != may.of_lab.size()) {
           add_wait(view, seats.at(waiter).name, "", object);
           continue;
@@ -566,9 +645,9 @@ class MysqlDatabase final : public Database {
       const auto seat = seats.find(waiter);
       if (seat == seats.end()) continue;
       const auto other = seats.find(holder);
-      add_wait(view, seat->second.name, other == seats.end() ? "outsider " + holder : other->second.name, object);
+      add_wait(view, seat->second.name, other == seats.end() ? outsider(holder) : other->second.name, object);
     }
-    if (!metadata_) look_at_states(seats, view);
+    if (!hall_->server->metadata) look_at_states(seats, view);
   }
 
   // Without a view of metadata locks: the state of the session says that it waits for one, and its statement for which
@@ -592,7 +671,7 @@ class MysqlDatabase final : public Database {
         if (holder.empty() || holder == seat->first) continue;  // free by now, or its own
         const auto other = seats.find(holder);
         const std::string object = "named \"" + name.substr(1, name.size() - 2) + "\"";
-        add_wait(view, seat->second.name, other == seats.end() ? "outsider " + holder : other->second.name, object);
+        add_wait(view, seat->second.name, other == seats.end() ? outsider(holder) : other->second.name, object);
         view.locks.push_back({seat->second.name, object, "X", false});
         if (other != seats.end()) view.locks.push_back({other->second.name, object, "X", true});
       } else if (state.starts_with("Waiting for ") && state.ends_with(" lock")) {
@@ -638,7 +717,7 @@ class MysqlDatabase final : public Database {
     }
     Seats by_thread = seats;
     if (mariadb_) add_threads(by_thread);
-    const auto name_of = [](const MetadataLock& lock) {
+    const auto name_of = [this](const MetadataLock& lock) {
       if (lock.kind == "USER LEVEL LOCK") return "named \"" + lock.object + "\"";
       if (lock.object.empty()) return lock.schema.empty() ? lock.kind : "schema " + lock.schema;
       return object_name(lock.schema, lock.object);
@@ -687,15 +766,13 @@ class MysqlDatabase final : public Database {
     if (!session.empty()) return session;
     const std::vector<Row> rows =
         ask_view("SELECT PROCESSLIST_ID FROM performance_schema.threads WHERE THREAD_ID=" + thread);
-    return rows.empty() || !rows.front().front() ? "outsider" : "outsider " + *rows.front().front();
+    return rows.empty() || !rows.front().front() ? "outsider" : outsider(*rows.front().front());
   }
 
   const std::shared_ptr<Hall> hall_;
-  std::string version_, grantee_;
+  const bool takes_turns_;
   bool mariadb_ = false;
-  bool metadata_ = false;  // the server shows its metadata locks
   bool turn_ = false, made_ = false;
-  Clock::time_point looked_ = Clock::now();  // somebody before us may have, just now
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "lab/postgres_view.h"
 #include "lab/session_reuse.h"
 #include "lab/session_wait.h"
+#include "lab/sql_text.h"
 #include "postgres_client/connection.h"
 #include "postgres_client/error_codes.h"
 
@@ -39,12 +40,13 @@ postgres::Connection connect_to(const Address& address, const std::string& appli
   return postgres::Connection(address, application, limit);
 }
 
-// The lab's schema is the session's default, so that RESET ALL and DISCARD ALL keep it.
-Address in_the_room(Address address) {
+// As the session's default, so that RESET ALL and DISCARD ALL keep it.
+Address with_default(Address address, const std::string& setting) {
   std::string& options = address.settings["options"];
-  options += (options.empty() ? "" : " ") + ("-c search_path=" + room);
+  options += (options.empty() ? "" : " ") + ("-c " + setting);
   return address;
 }
+Address in_the_room(const Address& address) { return with_default(address, "search_path=" + room); }
 
 std::string literal(const std::string& text) {
   std::string quoted = "'";
@@ -55,7 +57,12 @@ std::string literal(const std::string& text) {
 // The connection that looks, and keeps other runs of the lab away. One question at a time, of any thread.
 class Side {
  public:
-  explicit Side(const Address& address) : connection_(connect_to(address, looker)) {}
+  // Its commits need not wait until they are on disk: those of the scenario, which come later, wait for both.
+  // Of its questions the plans are kept, because planning one takes longer than answering it.
+  explicit Side(const Address& address)
+      : connection_(connect_to(
+            with_default(with_default(address, "synchronous_commit=off"), "plan_cache_mode=force_generic_plan"),
+            looker)) {}
 
   // Of several statements, the rows of each. An error ends them.
   std::vector<std::vector<Row>> ask_each(const std::string& sql,
@@ -84,16 +91,12 @@ class Side {
     const std::vector<Row> rows = ask(sql);
     return rows.empty() ? "" : rows.front().front().value_or("");
   }
-  // The statement that asks a question about these backends, which is $1 in it. Prepared by the first call, because
-  // planning such a question takes longer than answering it.
-  std::string prepared(const std::string& name, const std::string& question, const std::string& backends) {
-    {
-      const std::lock_guard guard(mutex_);
-      if (!prepared_.insert(name).second) return "EXECUTE " + name + "(" + backends + ")";
-    }
-    ask("SET plan_cache_mode = force_generic_plan");
-    ask("PREPARE " + name + "(int[]) AS " + question);
-    return "EXECUTE " + name + "(" + backends + ")";
+  // The statements that ask a question about these backends, which is $1 in it. The first call prepares it. The last of
+  // them answers.
+  std::string prepared(const std::string& name, const std::string& question, const std::string& backends = "'{}'") {
+    const std::string execute = "EXECUTE " + name + "(" + backends + ")";
+    const std::lock_guard guard(mutex_);
+    return prepared_.insert(name).second ? "PREPARE " + name + "(int[]) AS " + question + "; " + execute : execute;
   }
   // After statements of a scenario: the session is as it was at first.
   void reset() {
@@ -132,21 +135,27 @@ std::string random_seed() {
   return std::to_string(static_cast<double>(device()) / std::random_device::max());
 }
 
-// True if the server shows that the connection is as a new one. All settings are looked at only if a session may have
-// changed some, because that takes longer than everything else here.
-bool reset(postgres::Connection& connection, const std::string& account, bool settings_changed) noexcept try {
+// What DISCARD ALL does, by its documentation, as one message with the question behind it. DISCARD ALL itself cannot be
+// a part of one, and a second message for each session takes longer than the reset.
+constexpr std::string_view discard_all =
+    "BEGIN; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; UNLISTEN *; SELECT "
+    "pg_advisory_unlock_all(); DISCARD PLANS; DISCARD TEMP; DISCARD SEQUENCES; COMMIT; ";
+
+// Asks the server to reset the connection. All settings are looked at only if a session may have changed some, because
+// that takes longer than everything else here.
+void begin_reset(postgres::Connection& connection, const std::string& account, bool settings_changed) {
+  connection.send(
+      (connection.idle() ? "" : "ROLLBACK; ") + std::string(discard_all) + "SELECT session_user = " + literal(account) +
+      " AND current_user = session_user AND pg_my_temp_schema() = 0 AND NOT EXISTS (SELECT FROM "
+      "pg_prepared_statements) AND NOT EXISTS (SELECT FROM pg_cursors) AND NOT EXISTS (SELECT FROM "
+      "pg_listening_channels()) AND current_setting('search_path') = '" +
+      room + "'" + (settings_changed ? " AND NOT EXISTS (SELECT FROM pg_settings WHERE source = 'session')" : "") +
+      ", setseed(" + random_seed() + ")");
+}
+// True if the server shows that it is as a new one.
+bool end_reset(postgres::Connection& connection) noexcept try {
   Deadline limit(reset_time);
-  if (connection.broken()) return false;
-  if (!connection.idle() && !connection.query("ROLLBACK", limit).well()) return false;
-  if (!connection.query("DISCARD ALL", limit).well()) return false;
-  const postgres::Reply state = connection.query(
-      "SELECT session_user = " + literal(account) +
-          " AND current_user = session_user AND pg_my_temp_schema() = 0 AND NOT EXISTS (SELECT FROM "
-          "pg_prepared_statements) AND NOT EXISTS (SELECT FROM pg_cursors) AND NOT EXISTS (SELECT FROM "
-          "pg_listening_channels()) AND current_setting('search_path') = '" +
-          room + "'" + (settings_changed ? " AND NOT EXISTS (SELECT FROM pg_settings WHERE source = 'session')" : "") +
-          ", setseed(" + random_seed() + ")",
-      limit);
+  const postgres::Reply state = std::move(connection.receive(limit).back());
   // Messages of the last session, too.
   connection.take_notices();
   connection.take_notifications();
@@ -155,13 +164,26 @@ bool reset(postgres::Connection& connection, const std::string& account, bool se
   return false;
 }
 
+std::unique_ptr<postgres::Connection> take_spare(Hall& hall) {
+  const std::lock_guard guard(hall.mutex);
+  while (!hall.spare.empty()) {
+    auto taken = std::move(hall.spare.front());
+    hall.spare.pop_front();
+    // Another run may have ended it, and then the server has said so.
+    if (!endpoint::has_input(taken->socket())) return taken;
+    hall.left.push_back(std::to_string(taken->id()));
+  }
+  return nullptr;
+}
+
 // --- a session ----------------------------------------------------------------------------------------------------
 
 class PostgresConnection final : public Connection {
  public:
-  PostgresConnection(std::shared_ptr<Hall> hall, const std::string& name, bool reusable)
-      : hall_(std::move(hall)), name_(name), reusable_(reusable) {
-    if (reusable) connection_ = take_spare();
+  // `spare`: none for a new connection.
+  PostgresConnection(std::shared_ptr<Hall> hall, const std::string& name, bool reusable,
+                     std::unique_ptr<postgres::Connection> spare)
+      : hall_(std::move(hall)), name_(name), reusable_(reusable), connection_(std::move(spare)) {
     if (connection_ == nullptr) {
       Deadline limit(connect_time);
       connection_ = std::make_unique<postgres::Connection>(in_the_room(hall_->address), room, limit);
@@ -171,8 +193,8 @@ class PostgresConnection final : public Connection {
     hall_->seats.emplace(id_, name_);
   }
   ~PostgresConnection() override {
-    const bool clean =
-        reusable_ && !wait_.interrupted() && reset(*connection_, hall_->account, hall_->settings_changed);
+    begin_end();
+    const bool clean = resetting_ && end_reset(*connection_);
     const std::lock_guard guard(hall_->mutex);
     hall_->seats.erase(id_);
     if (clean) {
@@ -182,10 +204,24 @@ class PostgresConnection final : public Connection {
     }
   }
 
+  void begin_end() noexcept override try {
+    if (resetting_ || !reusable_ || wait_.interrupted() || connection_->broken()) return;
+    begin_reset(*connection_, hall_->account, hall_->settings_changed);
+    resetting_ = true;
+  } catch (const std::exception&) {  // no memory: it is closed
+  }
+
   Answer execute(const std::string& sql) override {
-    if (wait_.interrupted()) throw Error(ErrorKind::lost, "the session " + name_ + " was interrupted");
-    if (may_change_settings(sql)) hall_->settings_changed = true;
-    std::vector<postgres::Reply> replies = connection_->query_each(sql, wait_);
+    send(sql);
+    return finish();
+  }
+  bool can_begin() const noexcept override { return true; }
+  std::optional<Answer> begin(const std::string& sql, std::chrono::nanoseconds time) override {
+    send(sql);
+    return connection_->arrives(time) ? std::optional(finish()) : std::nullopt;
+  }
+  Answer finish() override {
+    std::vector<postgres::Reply> replies = connection_->receive(wait_);
     if (connection_->broken()) {
       throw Error(ErrorKind::lost, "the session " + name_ + " is gone: " + replies.back().message);
     }
@@ -217,8 +253,16 @@ class PostgresConnection final : public Connection {
     }
   }
   const std::string& name() const noexcept override { return name_; }
+  bool is_as_new() const noexcept override { return reusable_ && !changed_ && connection_->idle(); }
 
  private:
+  void send(const std::string& sql) {
+    if (wait_.interrupted()) throw Error(ErrorKind::lost, "the session " + name_ + " was interrupted");
+    if (may_change_settings(sql)) hall_->settings_changed = changed_ = true;
+    if (lowered(sql).find("temp") != std::string::npos) changed_ = true;
+    connection_->send(sql);
+  }
+
   static Answer::Kind kind_of(const postgres::Reply& reply) {
     using Kind = Answer::Kind;
     if (reply.state == codes::deadlock) return Kind::deadlock;
@@ -236,21 +280,11 @@ class PostgresConnection final : public Connection {
     return Kind::error;
   }
 
-  std::unique_ptr<postgres::Connection> take_spare() {
-    const std::lock_guard guard(hall_->mutex);
-    while (!hall_->spare.empty()) {
-      auto taken = std::move(hall_->spare.front());
-      hall_->spare.pop_front();
-      // Another run may have ended it, and then the server has said so.
-      if (!endpoint::has_input(taken->socket())) return taken;
-      hall_->left.push_back(std::to_string(taken->id()));
-    }
-    return nullptr;
-  }
-
   const std::shared_ptr<Hall> hall_;
   const std::string name_;
   const bool reusable_;
+  bool resetting_ = false;
+  bool changed_ = false;  // a setting, or what a name means, by a temporary table
   SessionWait wait_;
   std::unique_ptr<postgres::Connection> connection_;
   std::string id_;
@@ -290,11 +324,10 @@ class PostgresDatabase final : public Database {
       }
       // Definitions are part of a transaction here: who is killed on the way leaves all or nothing.
       ask("BEGIN");
-      ask(drop_schema);
-      ask("CREATE SCHEMA " + room);
-      ask("GRANT ALL ON SCHEMA " + room + " TO PUBLIC");  // sessions may change their roles
-      ask("CREATE TABLE " + room + "." + marker + " (place int, teardown text)");
-      ask("COMMIT");
+      if (schema != "0") ask(drop_schema);
+      // Sessions may change their roles.
+      ask("CREATE SCHEMA " + room + "; GRANT ALL ON SCHEMA " + room + " TO PUBLIC; CREATE TABLE " + room + "." +
+          marker + " (place int, teardown text); COMMIT");
       const Row made = ask("SELECT n.oid, n.xmin, c.oid FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid "
                            "WHERE n.nspname = '" +
                            room + "' AND c.relname = '" + marker + "'")
@@ -324,8 +357,9 @@ class PostgresDatabase final : public Database {
       const std::string forget = std::exchange(noted_, false) ? "DELETE FROM " + room + "." + marker + "; " : "";
       if (!made_ || !turn_) return clear_room();
       // A scenario that has put another schema in its place: that one goes.
-      const std::string given =
-          "SELECT CASE WHEN " + is_the_same() + " THEN pg_advisory_unlock(" + std::string(turn) + ") ELSE false END";
+      const std::string given = hall_->side.prepared(
+          "leave_" + schema_.oid,
+          "SELECT CASE WHEN " + is_the_same() + " THEN pg_advisory_unlock(" + std::string(turn) + ") ELSE false END");
       kept_ = hall_->side.one(forget + given) == "t";
       turn_ = !kept_;
       if (turn_) clear_room();
@@ -335,8 +369,7 @@ class PostgresDatabase final : public Database {
   }
 
   void clear_room() noexcept override {
-    kept_ = false;
-    close_spare();
+    close_spare(std::exchange(kept_, false));
     try {
       hall_->side.ask("ROLLBACK");
       await_leaving();
@@ -358,10 +391,14 @@ class PostgresDatabase final : public Database {
   }
 
   std::unique_ptr<Connection> connect(const std::string& name, bool reusable) override {
-    return std::make_unique<PostgresConnection>(hall_, name, reusable);
+    return std::make_unique<PostgresConnection>(hall_, name, reusable, reusable ? take_spare(*hall_) : nullptr);
+  }
+  std::unique_ptr<Connection> connect_again(const std::string& name) override {
+    auto spare = take_spare(*hall_);
+    return spare == nullptr ? nullptr : std::make_unique<PostgresConnection>(hall_, name, true, std::move(spare));
   }
 
-  View look() override {
+  View look(TimePoint /*since*/) override {
     Backends seats;
     {
       const std::lock_guard guard(hall_->mutex);
@@ -374,7 +411,7 @@ class PostgresDatabase final : public Database {
   }
 
  private:
-  inline static const std::string limit_waits = "SET lock_timeout = '10s'";
+  static constexpr milliseconds longest_wait{10'000};  // for a lock of somebody else on what the lab drops
   inline static const std::string drop_schema = "DROP SCHEMA IF EXISTS " + room + " CASCADE";
   inline static const std::string give_turn = "SELECT pg_advisory_unlock(" + std::string(turn) + ")";
 
@@ -427,7 +464,7 @@ class PostgresDatabase final : public Database {
     turn_ = answers.at(0).at(0).at(0) == "t";
     if (!turn_) return false;  // another run may change it, until it is our turn
     kept_ = false;
-    return empty_kept_room(state_of(answers.at(1)));
+    return empty_kept_room(state_of(answers.back()));
   }
 
   // Empties it, if that is all that it needs. False: it has to be made anew.
@@ -452,9 +489,12 @@ class PostgresDatabase final : public Database {
     return !now.locks && now.same && !now.others;
   }
 
-  void close_spare() noexcept {
+  // `clean`: nobody has used them since they were reset, so they have no lock that somebody could see while they end.
+  void close_spare(bool clean = false) noexcept {
     const std::lock_guard guard(hall_->mutex);
-    for (const auto& one : hall_->spare) hall_->left.push_back(std::to_string(one->id()));
+    for (const auto& one : hall_->spare) {
+      if (!clean) hall_->left.push_back(std::to_string(one->id()));
+    }
     hall_->spare.clear();
   }
 
@@ -492,7 +532,7 @@ class PostgresDatabase final : public Database {
         }
       }
       hall_->side.reset();
-      hall_->side.ask(limit_waits);
+      limit_waits();
     } catch (const Error&) {
       // An earlier version of the lab noted nothing.
     }
@@ -515,19 +555,22 @@ class PostgresDatabase final : public Database {
 
   // One run at a time in a database: an advisory lock, which ends with the connection.
   void take_turn(std::chrono::nanoseconds patience) {
-    if (turn_) return;
     const auto ms = std::clamp<std::int64_t>(std::chrono::ceil<milliseconds>(patience).count(), 1, 86'400'000);
-    hall_->side.ask("SET lock_timeout = '" + std::to_string(ms) + "ms'");
+    wait_ = std::min(milliseconds(ms), longest_wait);
+    if (turn_) return limit_waits();
     try {
-      hall_->side.ask("SELECT pg_advisory_lock(" + std::string(turn) + ")",
-                      Clock::now() + milliseconds(ms) + side_patience);
+      hall_->side.ask(
+          "SET lock_timeout = '" + std::to_string(ms) + "ms'; SELECT pg_advisory_lock(" + std::string(turn) + ")",
+          Clock::now() + milliseconds(ms) + side_patience);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::busy) throw;
       throw Error(ErrorKind::busy, "another run of the lab is going on in this database");
     }
     turn_ = true;
-    hall_->side.ask(limit_waits);
+    limit_waits();
   }
+
+  void limit_waits() { hall_->side.ask("SET lock_timeout = '" + std::to_string(wait_.count()) + "ms'"); }
 
   void refuse_a_strangers() {
     const std::string ours = hall_->side.one(
@@ -573,6 +616,7 @@ class PostgresDatabase final : public Database {
   bool turn_ = false, made_ = false;
   bool kept_ = false;   // made, and left by leave_room()
   bool noted_ = false;  // a teardown
+  milliseconds wait_ = longest_wait;
   struct {
     std::string oid, row, marker;  // numbers of the catalogue: the schema, the transaction that wrote it, the marker
   } schema_;

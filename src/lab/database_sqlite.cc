@@ -264,7 +264,7 @@ class SqliteDatabase final : public Database {
     return std::make_unique<SqliteConnection>(hall_, file(), name);
   }
 
-  View look() override {
+  View look(TimePoint /*since*/) override {
     View view;
     const std::lock_guard guard(hall_->mutex);
     for (const Hall::Seat* const seat : hall_->seats) {

@@ -835,8 +835,9 @@ class Rights : public OnEngine {
 };
 
 TEST_P(Rights, that_are_missing_to_make_the_room_are_named) {
-  const std::string grant = postgres() ? "GRANT CREATE ON DATABASE " + database_name() + " TO " + user_
-                                       : "GRANT ALL ON `hierlock\\_lab`.* TO '" + user_ + "'@'%'";
+  const std::string grant =
+      postgres() ? "GRANT CREATE ON DATABASE " + database_name() + " TO " + user_
+                 : std::string("GRANT ALL ON `hierlock\\_lab") + (mysql() ? "" : "%") + "`.* TO '" + user_ + "'@'%'";
   EXPECT_TRUE(fails_with(
       ErrorKind::denied, [&] { as_the_user()->make_room(1s); }, grant));
   well(*hands_, grant);

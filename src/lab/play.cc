@@ -402,9 +402,9 @@ std::vector<const Line*> Play::teardown_lines() const {
 // All of them are run, whatever has happened before. What fails is told, unless something else has failed before.
 void Play::tear_down(Stage& stage) {
   std::string problem;
-  stage.end_sessions();
+  stage.end_sessions(house);
   try {
-    stage.open_sessions({house});
+    if (!stage.has_session(house)) stage.open_sessions({house});
     for (const Line* line : teardown_lines()) {
       if (options_.on_event) {
         Event event;

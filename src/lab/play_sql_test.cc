@@ -210,7 +210,7 @@ TEST_P(PlayOnPostgres, a_schema_that_cannot_be_dropped_is_told_with_the_statemen
     ASSERT_TRUE(other->execute("begin").well());
     ASSERT_TRUE(other->execute("lock table public.lab_view").well());
     try {
-      database->make_room(20s);
+      database->make_room(1s);
       ADD_FAILURE() << "it succeeds";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("DROP SCHEMA IF EXISTS hierlock_lab CASCADE"), std::string::npos)

@@ -1,9 +1,10 @@
 #include "lab/session_reuse.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 #include <vector>
+
+#include "lab/sql_text.h"
 
 namespace hierlock::lab {
 
@@ -16,36 +17,9 @@ constexpr std::string_view of_postgres[] = {"set_config",    "current_setting", 
                                             "create server", "foreign table",   "foreign data", "replication",
                                             "plperl",        "plpython",        "pltcl"};
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-std::string lowered(std::string_view sql) {
-  std::string text(sql);
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::isspace(c) != 0 ? ' ' : std::tolower(c)); });
-  return text;
-}
-
 // Comments may stand between any two words, and U& may spell any name: tokens_of() reads neither.
 bool has_unread_parts(const std::string& lower) {
   return lower.find("/*") != lower.npos || lower.find("--") != lower.npos || lower.find("u&") != lower.npos;
-}
-
-// A token is a word or one other character. Text in quotes is split, too: it may be the body of a function.
-std::vector<std::string> tokens_of(const std::string& text) {
-  std::vector<std::string> tokens;
-  bool in_word = false;
-  for (const char c : text) {
-    const bool word = is_word(c);
-    if (c != ' ') {
-      if (word && in_word) {
-        tokens.back() += c;
-      } else {
-        tokens.emplace_back(1, c);
-      }
-    }
-    in_word = word;
-  }
-  return tokens;
 }
 
 // `set my.name = …`, or a statement that is put together while it runs, and may be that.

@@ -1,5 +1,8 @@
 #include "lab/sql_text.h"
 
+#include <algorithm>
+#include <cctype>
+
 namespace hierlock::lab {
 
 namespace {
@@ -41,6 +44,31 @@ std::size_t quoted_end(std::string_view text, std::size_t at) noexcept {
     }
   }
   return std::string_view::npos;
+}
+
+std::string lowered(std::string_view sql) {
+  std::string text(sql);
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::isspace(c) != 0 ? ' ' : std::tolower(c)); });
+  return text;
+}
+
+std::vector<std::string> tokens_of(std::string_view lower) {
+  const auto is_of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  std::vector<std::string> tokens;
+  bool in_word = false;
+  for (const char c : lower) {
+    const bool word = is_of_word(c);
+    if (c != ' ') {
+      if (word && in_word) {
+        tokens.back() += c;
+      } else {
+        tokens.emplace_back(1, c);
+      }
+    }
+    in_word = word;
+  }
+  return tokens;
 }
 
 }  // namespace hierlock::lab

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace hierlock::lab {
 
@@ -11,5 +13,10 @@ namespace hierlock::lab {
 // Quoted are '…', "…" and `…` with the quote doubled inside, PostgreSQL's E'…', where \' is a quote too, and
 // PostgreSQL's $$…$$ and $tag$…$tag$.
 std::size_t quoted_end(std::string_view text, std::size_t at) noexcept;
+
+// In lower case, with every kind of white space as a blank.
+std::string lowered(std::string_view sql);
+// A token is a word or one other character. Text in quotes is split, too: it may be the body of a function.
+std::vector<std::string> tokens_of(std::string_view lower);
 
 }  // namespace hierlock::lab

@@ -16,8 +16,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Most steps answer within this; then the engine is asked, at first often.
-constexpr milliseconds first_look{2}, longest_pause{20};
+// Most steps answer within this; then the engine is asked, at first often. A question takes time from the session that
+// is silent because it works.
+constexpr milliseconds first_look{4}, longest_pause{20};
 
 // A wait of which the engine does not say for whom may be one for anybody: that is not known.
 bool shown_to_wait(const View& view, const std::string& session) {
@@ -42,6 +43,16 @@ std::string reason_not_to_play(const Script& script, const std::string& engine, 
     return what;
   }
   return {};
+}
+
+// What is thrown is an answer, too.
+template <typename Execute>
+auto guarded(const Execute& execute) -> decltype(execute()) {
+  try {
+    return execute();
+  } catch (const std::exception& error) {
+    return Answer{.kind = Answer::Kind::error, .code = "lost", .message = error.what()};
+  }
 }
 
 }  // namespace
@@ -96,31 +107,65 @@ void Stage::remember(const std::vector<std::string>& teardown) {
   if (database_ != nullptr) database_->remember(teardown);
 }
 
-void Stage::end_sessions() noexcept {
+void Stage::end_sessions(const std::string& kept) noexcept {
   ending_ = true;
+  const auto stays = [&](const Party& party) {
+    return party.name == kept && !party.working && party.sql != nullptr && party.sql->is_as_new();
+  };
+  std::map<std::string, std::unique_ptr<Party>> rest;
+  if (const auto found = parties_.find(kept); found != parties_.end() && stays(*found->second)) {
+    rest.insert(parties_.extract(found));
+  }
   for (auto& [name, party] : parties_) {
     const std::lock_guard guard(mutex_);
     party->leave = true;
     party->given.notify_all();
     if (party->working && party->sql != nullptr) party->sql->interrupt();
     if (party->locks != nullptr) party->locks->interrupt();
+    if (!party->thread.joinable() && party->sql != nullptr) party->sql->begin_end();
   }
   for (auto& [name, party] : parties_) {
     if (party->thread.joinable()) party->thread.join();
   }
-  parties_.clear();
+  parties_ = std::move(rest);
 }
 
 void Stage::open_sessions(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     auto made = std::make_unique<Party>();
     made->name = name;
-    if (database_ != nullptr && script_.has_sql(engine_)) made->sql = database_->connect(name, reuses_connections_);
-    if (made->sql != nullptr) made->rows = std::make_unique<RowSession>(*made->sql, engine_);
-    if (locks_ != nullptr) made->locks = locks_->session(name);
-    made->thread = std::thread([this, &party = *made] { work(party); });
-    parties_.emplace(name, std::move(made));
+    if (database_ != nullptr && script_.has_sql(engine_) && locks_ == nullptr && reuses_connections_) {
+      made->sql = database_->connect_again(name);
+    }
+    Party& one = *parties_.emplace(name, std::move(made)).first->second;
+    if (one.sql == nullptr) {
+      start_thread(one);
+    } else {
+      one.rows = std::make_unique<RowSession>(*one.sql, engine_);
+      one.opened = true;
+    }
   }
+  std::exception_ptr problem;
+  std::unique_lock guard(mutex_);
+  for (const std::string& name : names) {
+    Party& one = party(name);
+    answered_.wait(guard, [&] { return one.opened; });
+    if (one.problem != nullptr && problem == nullptr) problem = one.problem;
+  }
+  guard.unlock();
+  if (problem != nullptr) std::rethrow_exception(problem);
+}
+
+void Stage::start_thread(Party& party) {
+  if (!party.thread.joinable()) party.thread = std::thread([this, &party] { work(party); });
+}
+
+void Stage::open(Party& party) {
+  if (database_ != nullptr && script_.has_sql(engine_)) {
+    party.sql = database_->connect(party.name, reuses_connections_);
+  }
+  if (party.sql != nullptr) party.rows = std::make_unique<RowSession>(*party.sql, engine_);
+  if (locks_ != nullptr) party.locks = locks_->session(party.name);
 }
 
 Stage::Party& Stage::party(const std::string& name) { return *parties_.at(name); }
@@ -139,7 +184,21 @@ std::string Stage::sent(const Line& line) const {
 // --- a session's thread ---------------------------------------------------------------------------------
 
 void Stage::work(Party& party) {
+  // Here, so that all of them connect at the same time.
   std::unique_lock guard(mutex_);
+  if (!party.opened) {
+    guard.unlock();
+    std::exception_ptr problem;
+    try {
+      open(party);
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    guard.lock();
+    party.problem = problem;
+    party.opened = true;
+    answered_.notify_all();
+  }
   for (;;) {
     party.given.wait(guard, [&] { return party.leave || (party.working && !party.answer); });
     if (party.leave) {
@@ -152,8 +211,9 @@ void Stage::work(Party& party) {
     const std::vector<std::string> statements = std::move(party.statements);
     const std::optional<LockStep> lock = std::move(party.lock);
     const std::optional<RowStep> row_step = std::move(party.row_step);
+    const bool begun = std::exchange(party.begun, false);
     guard.unlock();
-    Answer answer = do_it(party, statements, lock, row_step);
+    Answer answer = guarded([&] { return begun ? party.sql->finish() : do_it(party, statements, lock, row_step); });
     guard.lock();
     party.answer = std::move(answer);
     answered_.notify_all();
@@ -162,18 +222,14 @@ void Stage::work(Party& party) {
 
 Answer Stage::do_it(Party& party, const std::vector<std::string>& statements, const std::optional<LockStep>& lock,
                     const std::optional<RowStep>& row_step) {
-  try {
-    if (lock) return party.locks->execute(*lock);
-    if (row_step) return party.rows->execute(*row_step);
-    Answer answer;
-    for (const std::string& sql : statements) {
-      answer = party.sql->execute(sql);
-      if (!answer.well()) break;
-    }
-    return answer;
-  } catch (const std::exception& error) {
-    return {.kind = Answer::Kind::error, .code = "lost", .message = error.what()};
+  if (lock) return party.locks->execute(*lock);
+  if (row_step) return party.rows->execute(*row_step);
+  Answer answer;
+  for (const std::string& sql : statements) {
+    answer = party.sql->execute(sql);
+    if (!answer.well()) break;
   }
+  return answer;
 }
 
 // --- directing ------------------------------------------------------------------------------------------
@@ -182,11 +238,25 @@ void Stage::start(const std::string& session, const Line& line) {
   Party& to = party(session);
   std::vector<std::string> statements;
   if (!line.lock && !line.rows && !line.describes_rows) statements = in_dialect(engine_, line.text);
+  since_ = Clock::now();
+  // Most statements are answered at once. The director waits for that by itself, because two changes of thread take
+  // about as long as the statement.
+  bool begun = false;
+  std::optional<Answer> answer;
+  if (statements.size() == 1 && to.sql != nullptr && to.sql->can_begin()) {
+    answer = guarded([&] { return to.sql->begin(statements.front(), first_look); });
+    begun = true;
+  }
   const std::lock_guard guard(mutex_);
+  waited_ = begun;
+  to.working = true;
+  to.answer = std::move(answer);
+  if (to.answer) return;
+  to.begun = begun;
   to.statements = std::move(statements);
   to.lock = line.lock;
   to.row_step = line.rows;
-  to.working = true;
+  start_thread(to);
   to.given.notify_all();
 }
 
@@ -215,24 +285,28 @@ bool Stage::collect(Settled& settled) {
     party->working = false;
     any = true;
   }
+  if (any) since_ = Clock::now();
   return any;
 }
 
 View Stage::look() {
   View view;
-  if (database_ != nullptr && script_.has_sql(engine_)) view = database_->look();
+  if (database_ != nullptr && script_.has_sql(engine_)) view = database_->look(since_);
   if (locks_ != nullptr) {
     View more = locks_->look();
     std::move(more.locks.begin(), more.locks.end(), std::back_inserter(view.locks));
     std::move(more.waits.begin(), more.waits.end(), std::back_inserter(view.waits));
   }
+  since_ = Clock::now();
   return view;
 }
 
 bool Stage::await_look() {
-  if (database_ == nullptr || database_->next_look() <= Clock::now()) return false;
+  if (database_ == nullptr) return false;
+  const Clock::time_point next = database_->next_look(since_);
+  if (next <= Clock::now()) return false;
   std::unique_lock guard(mutex_);
-  return answered_.wait_until(guard, ending_ ? std::stop_token() : options_.cancel, database_->next_look(), [&] {
+  return answered_.wait_until(guard, ending_ ? std::stop_token() : options_.cancel, next, [&] {
     return std::any_of(parties_.begin(), parties_.end(), [](const auto& p) { return p.second->answer.has_value(); });
   });
 }
@@ -240,7 +314,7 @@ bool Stage::await_look() {
 Stage::Settled Stage::settle(const std::vector<std::string>& until, bool look_always) {
   Settled settled;
   const Clock::time_point end = Clock::now() + options_.patience;
-  milliseconds pause = first_look;
+  milliseconds pause = std::exchange(waited_, false) ? milliseconds(0) : first_look;
   for (;;) {
     {
       std::unique_lock guard(mutex_);
@@ -278,7 +352,7 @@ Stage::Settled Stage::settle(const std::vector<std::string>& until, bool look_al
       }
       return settled;
     }
-    pause = std::min(pause * 2, longest_pause);
+    pause = std::clamp(pause * 2, first_look, longest_pause);
   }
 }
 
@@ -295,6 +369,7 @@ void Stage::retire(const std::string& session) {
     for (const std::string& sql : statements) who.sql->execute(sql);
   } catch (const Error&) {  // it is gone: so is what it held
   }
+  since_ = Clock::now();
 }
 
 }  // namespace hierlock::lab

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,8 +38,9 @@ class Stage {
 
   // Opens the sessions, so that no step has to wait for that.
   void open_sessions(const std::vector<std::string>& names);
-  // Ends all of them, waiting ones too. What happens from then on cannot be cancelled.
-  void end_sessions() noexcept;
+  // Ends all of them, waiting ones too. What happens from then on cannot be cancelled. Keeps `kept` if that one is as
+  // good as a new session.
+  void end_sessions(const std::string& kept = "") noexcept;
   // Teardown statements, in case that this run is killed.
   void remember(const std::vector<std::string>& teardown);
 
@@ -48,6 +50,7 @@ class Stage {
   // Begins a step of a session that is not at one.
   void start(const std::string& session, const Line& line);
   bool at_work(const std::string& session) const;
+  bool has_session(const std::string& name) const { return parties_.contains(name); }
 
   struct Settled {
     std::map<std::string, Answer> answers;  // of the sessions that have answered since the last one
@@ -70,15 +73,20 @@ class Stage {
     std::unique_ptr<RowSession> rows;  // on the connection `sql`
     std::unique_ptr<LockSession> locks;
     // Guarded by the stage's mutex:
+    bool opened = false;         // `sql`, `rows` and `locks` are there, or there is a problem
+    std::exception_ptr problem;  // why they are not
     bool working = false;
+    bool begun = false;  // the statement is sent; its thread waits for the answer
     std::vector<std::string> statements;
     std::optional<LockStep> lock;
     std::optional<RowStep> row_step;
     std::optional<Answer> answer;
     bool leave = false;
     std::condition_variable given;
-    std::thread thread;
+    std::thread thread;  // none before it is needed
   };
+  void start_thread(Party& party);
+  void open(Party& party);
   void work(Party& party);
   static Answer do_it(Party& party, const std::vector<std::string>& statements, const std::optional<LockStep>& lock,
                       const std::optional<RowStep>& row_step);
@@ -97,6 +105,8 @@ class Stage {
   std::unique_ptr<Locks> locks_;
   std::map<std::string, std::unique_ptr<Party>> parties_;
   bool ending_ = false;
+  bool waited_ = false;                            // for the answer to the step that was started last
+  std::chrono::steady_clock::time_point since_{};  // what was seen before is over: something has moved, or was seen
   mutable std::mutex mutex_;
   std::condition_variable_any answered_;
 };

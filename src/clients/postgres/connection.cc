@@ -199,30 +199,58 @@ Reply Connection::lost() {
 Reply Connection::query(const std::string& sql, WaitLimit& limit) { return std::move(query_each(sql, limit).back()); }
 
 std::vector<Reply> Connection::query_each(const std::string& sql, WaitLimit& limit) {
+  send(sql);
+  return receive(limit);
+}
+
+void Connection::send(const std::string& sql) {
+  replies_.clear();
+  all_replies_ = broken_ || PQsendQuery(handle_.get(), sql.c_str()) == 0;
+  if (all_replies_) replies_.push_back(lost());
+}
+
+bool Connection::arrives(Clock::duration time) {
+  const Clock::time_point end = Clock::now() + time;
+  return read_replies([&](int events) {
+    const Clock::duration left = end - Clock::now();
+    return left > left.zero() && endpoint::watch(socket(), events, -1, left) != 0;
+  });
+}
+
+std::vector<Reply> Connection::receive(WaitLimit& limit) {
+  if (!read_replies([&](int events) { return wait(events, limit); })) replies_.push_back(lost());
+  all_replies_ = true;
+  return std::exchange(replies_, {});
+}
+
+// False: `await` gave up before all of them were there.
+bool Connection::read_replies(const std::function<bool(int events)>& await) {
   PGconn* const raw = handle_.get();
-  std::vector<Reply> replies;
   const auto gone = [&] {
-    replies.push_back(lost());
-    return std::move(replies);
+    replies_.push_back(lost());
+    return all_replies_ = true;
   };
-  if (broken_ || PQsendQuery(raw, sql.c_str()) == 0) return gone();
+  if (all_replies_) return true;
   // While the server sends notices it may read nothing, so both directions are served.
   for (int unsent = 0; (unsent = PQflush(raw)) != 0;) {
-    if (unsent < 0 || !wait(readable | writable, limit) || PQconsumeInput(raw) == 0) return gone();
+    if (unsent < 0) return gone();
+    if (!await(readable | writable)) return false;
+    if (PQconsumeInput(raw) == 0) return gone();
   }
   for (;;) {
     while (PQisBusy(raw) != 0) {
-      if (!wait(readable, limit) || PQconsumeInput(raw) == 0) return gone();
+      if (!await(readable)) return false;
+      if (PQconsumeInput(raw) == 0) return gone();
     }
     const Result result(PQgetResult(raw), &PQclear);
     if (result == nullptr) break;
     const ExecStatusType status = PQresultStatus(result.get());
     if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH) return gone();
-    replies.push_back(reply_of(result.get()));
+    replies_.push_back(reply_of(result.get()));
   }
-  const bool ended = replies.empty() || replies.back().state == no_state;
+  const bool ended = replies_.empty() || replies_.back().state == no_state;
   if (ended || PQstatus(raw) != CONNECTION_OK) return gone();
-  return replies;
+  return all_replies_ = true;
 }
 
 std::vector<Notification> Connection::take_notifications() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,6 +66,11 @@ class Connection {
   Reply query(const std::string& sql, WaitLimit& limit);
   // The answer to each of several statements, up to the first error, which ends them. There is at least one.
   std::vector<Reply> query_each(const std::string& sql, WaitLimit& limit);
+  // query_each() in parts, so that a thread can do something else before the answer is there. send() sends; arrives()
+  // waits for the whole answer, at most for `time`, and may be called again; receive() waits for it, under the limit.
+  void send(const std::string& sql);
+  bool arrives(Clock::duration time);
+  std::vector<Reply> receive(WaitLimit& limit);
   // Messages and notifications that came since the last call, at most `most_kept` of each. Does not wait.
   static constexpr std::size_t most_kept = 10'000;
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
@@ -74,6 +80,7 @@ class Connection {
 
  private:
   bool wait(int events, WaitLimit& limit);
+  bool read_replies(const std::function<bool(int events)>& await);
   Reply lost();
 
   std::unique_ptr<pg_conn, void (*)(pg_conn*)> handle_;
@@ -81,6 +88,8 @@ class Connection {
   std::uint64_t id_ = 0;
   bool broken_ = false;
   std::vector<std::string> notices_;
+  std::vector<Reply> replies_;  // to what send() has sent, as far as they have come
+  bool all_replies_ = true;
 };
 
 // The Error for a SQLSTATE. The message is "cannot `doing`: `message`".
