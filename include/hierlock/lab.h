@@ -10,7 +10,8 @@
 //
 // A file may list several orders of its steps: play each of Scenario::orders().
 //
-// The SQL of a scenario runs in a schema of the lab's own, `hierlock_lab`, which is made for it and dropped after it.
+// The SQL of a scenario runs in a schema of the lab's own, `hierlock_lab` (side by side `hierlock_lab_1` and so on), which
+// is made for it and dropped after it.
 // Link hierlock::lab; the stores that lock steps use must be enabled as for hierlock::open().
 #pragma once
 
@@ -228,6 +229,17 @@ Permuted permute(const Scenario& scenario, std::string_view url, const PermuteOp
 
 class Venue;  // private to the lab
 
+struct RunAllOptions {
+  RunOptions run{};
+  // On MariaDB at most so many scenarios are played at the same time, because the server renews its view of waits only
+  // ten times a second. Each has a schema of its own (`hierlock_lab_1` and so on), and nothing of one counts in
+  // another. Scenarios that may reach beyond their schema are played alone: names of GET_LOCK, settings of the server,
+  // accounts, other schemas, lock steps, or more than 8 sessions. 1: one after another. Other engines ignore this.
+  unsigned side_by_side = 8;
+  // Told each result in the order of the scenarios, by the thread that called run_all().
+  std::function<void(std::size_t index, const Result& result)> on_result{};
+};
+
 // Plays scenarios at one URL, one after another, and keeps its connections and the lab's schema between them. What one
 // scenario left is gone before the next one begins, as if each had connected anew. Other runs may go on there between
 // two of its scenarios. One thread uses it at a time. Its destructor removes the schema.
@@ -241,6 +253,10 @@ class Runner {
   // As run() and permute() above.
   Result run(const Scenario& scenario, const RunOptions& options = {});
   Permuted permute(const Scenario& scenario, const PermuteOptions& options = {});
+  // What run() says of each of them, in the same order. The verdicts do not depend on `side_by_side`. A file with
+  // several orders is not for this: name Scenario::orders(). `run.on_event` may be told by other threads, one at a
+  // time.
+  std::vector<Result> run_all(std::span<const Scenario> scenarios, const RunAllOptions& options = {});
 
  private:
   std::unique_ptr<Venue> venue_;

@@ -189,6 +189,7 @@ struct Options {
   std::string report{};
   std::string junit{};
   std::string expected{};
+  std::string side_by_side{};
   bool rewrite = false;
   bool verbose = false;
   std::string patience{};
@@ -259,6 +260,7 @@ struct Options {
       flag(*command, "--verbose", verbose);
       command->add_option("--patience", patience);
       command->add_option("--schedule", schedule);
+      command->add_option("--side-by-side", side_by_side);
       flag(*command, "--pin", pin);
       command->add_option("--preemptions", preemptions);
       command->add_option("--random", random);
@@ -277,7 +279,7 @@ struct Options {
                                &note,    &interval, &count,    &reason,   &ids,
                                &at_once, &levels,   &chunk,    &throttle, &topic,
                                &report,  &junit,    &patience, &schedule, &preemptions,
-                               &random,  &most,     &seed,     &expected}) {
+                               &random,  &most,     &seed,     &expected, &side_by_side}) {
       *value = unmarked(*value);
     }
     for (auto* values : {&targets, &stores, &words}) {
@@ -516,7 +518,7 @@ LabCommand read_lab(const Options& options, const char* url) {
   command.files.assign(options.words.begin() + 1, options.words.end());
   const bool permutes = command.action == LabCommand::Action::permute;
   const bool runs = command.action == LabCommand::Action::run;
-  for (const char* option : {"--report", "--junit", "--rewrite", "--verbose", "--schedule"}) {
+  for (const char* option : {"--report", "--junit", "--rewrite", "--verbose", "--schedule", "--side-by-side"}) {
     if (!runs && options.given(option)) refuse("lab " + action + ": " + option + " is for lab run; remove it");
   }
   for (const char* option : {"--pin", "--preemptions", "--random", "--most", "--seed"}) {
@@ -547,6 +549,9 @@ LabCommand read_lab(const Options& options, const char* url) {
   }
   if (!command.schedule.empty() && (command.files.size() != 1 || command.rewrite)) {
     refuse("lab run: --schedule is for one file, and without --rewrite");
+  }
+  if (options.given("--side-by-side")) {
+    command.side_by_side = static_cast<unsigned>(read_number(options.side_by_side, "--side-by-side", 64, "8"));
   }
   command.pin = options.pin;
   if (options.given("--preemptions")) {

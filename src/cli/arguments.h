@@ -87,6 +87,7 @@ struct LabCommand {
   bool verbose = false;                                // lanes of every scenario, not of failed ones only
   std::optional<std::chrono::nanoseconds> patience{};  // default: lab.h's
   std::vector<std::string> schedule;                   // names of steps
+  std::optional<unsigned> side_by_side{};              // default: lab.h's
 
   bool pin = false;
   std::optional<unsigned> preemptions{};

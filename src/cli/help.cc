@@ -311,7 +311,8 @@ and what happened is what is expected. With --expected the tester's output says
 what is expected, and --on adds who blocks whom.
 
 Databases: the lab works in a schema of its own there, hierlock_lab, which it
-makes and drops; it touches nothing else.
+makes and drops; on MariaDB also in hierlock_lab_1 and so on. It touches nothing
+else.
 
 Options:
   --on URL           an engine; may be there more than once. memory:, shm:,
@@ -328,6 +329,9 @@ Options:
   --patience T       how long a step may neither answer nor be seen to wait;
                      default: 15s
   --schedule NAMES   play one file's steps in this order: a,c,b
+  --side-by-side N   MariaDB: play at most N scenarios at the same time, each
+                     in a schema of its own; default: 8. Scenarios that reach
+                     beyond their schema are played alone
   --pin              permute: begin is no choice of its own
   --preemptions N    permute: switch at most N times away from a session that
                      could go on

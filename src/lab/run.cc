@@ -7,6 +7,7 @@
 #include <hierlock/spi/url.h>
 
 #include "lab/play.h"
+#include "lab/side_by_side.h"
 
 namespace hierlock::lab {
 
@@ -36,6 +37,9 @@ Runner::~Runner() = default;
 Runner::Runner(Runner&&) noexcept = default;
 Runner& Runner::operator=(Runner&&) noexcept = default;
 Result Runner::run(const Scenario& scenario, const RunOptions& options) { return lab::run(scenario, *venue_, options); }
+std::vector<Result> Runner::run_all(std::span<const Scenario> scenarios, const RunAllOptions& options) {
+  return lab::run_all(scenarios, *venue_, options);
+}
 Permuted Runner::permute(const Scenario& scenario, const PermuteOptions& options) {
   return lab::permute(scenario, *venue_, options);
 }

@@ -1,9 +1,11 @@
 // Venue: a URL where scenarios are played one after another, and what they share there.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "lab/database.h"
 
@@ -12,13 +14,17 @@ namespace hierlock::lab {
 class Venue {
  public:
   // `keeps`: connections and the schema stay from one scenario to the next. Otherwise each begins with nothing.
-  Venue(std::string_view url, bool keeps) : url_(url), keeps_(keeps) {}
+  Venue(std::string_view url, bool keeps)
+      : Venue(url, keeps, [text = std::string(url)] { return open_database(text); }) {}
+  // `open` opens the database.
+  Venue(std::string_view url, bool keeps, std::function<std::unique_ptr<Database>()> open)
+      : url_(url), keeps_(keeps), open_(std::move(open)) {}
 
   const std::string& url() const noexcept { return url_; }
 
   // Opened by the first call. None: it is no SQL engine. Throws as open_database() does.
   Database* database() {
-    if (!opened_) database_ = open_database(url_);
+    if (!opened_) database_ = open_();
     opened_ = true;
     return database_.get();
   }
@@ -40,6 +46,7 @@ class Venue {
  private:
   const std::string url_;
   const bool keeps_;
+  const std::function<std::unique_ptr<Database>()> open_;
   bool opened_ = false;
   std::unique_ptr<Database> database_;
 };

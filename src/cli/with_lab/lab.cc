@@ -9,11 +9,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <deque>
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -131,6 +138,7 @@ class Signals {
  public:
   Signals() {
     sigemptyset(&awaited_);
+    sigaddset(&awaited_, wake);
     for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
       struct sigaction found {};
       if (sigaction(signal, nullptr, &found) == 0 && found.sa_handler == SIG_IGN) continue;  // as nohup does it
@@ -138,20 +146,28 @@ class Signals {
     }
     pthread_sigmask(SIG_BLOCK, &awaited_, nullptr);
     thread_ = std::jthread([this](const std::stop_token& over) {
-      constexpr timespec moment{0, 50'000'000};
       while (!over.stop_requested()) {
-        const int signal = sigtimedwait(&awaited_, nullptr, &moment);
-        if (signal <= 0) continue;
+        const int signal = sigwaitinfo(&awaited_, nullptr);
+        if (signal <= 0 || signal == wake) continue;
         if (came_.exchange(signal) != 0) _exit(exit_by_signal + signal);
         end_.request_stop();
       }
     });
   }
+  ~Signals() {
+    thread_.request_stop();
+    pthread_kill(thread_.native_handle(), wake);
+  }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
   std::stop_token token() const { return end_.get_token(); }
   // The one that came, or 0.
   int came() const { return came_.load(); }
 
  private:
+  static constexpr int wake = SIGURG;  // ends the wait of thread_. Nobody else sends it, and it harms nobody
+
   sigset_t awaited_{};
   std::stop_source end_;
   std::atomic<int> came_{0};
@@ -200,28 +216,102 @@ std::string line_of(const Result& result) {
 
 // --- what is done ---------------------------------------------------------------------------------------
 
-// Each with its URL, in the order of the command line.
-using Runners = std::vector<std::pair<std::string, hierlock::lab::Runner>>;
+// A URL where scenarios are played. play_ahead() plays a list there in a thread of its own; then run() is called for
+// each of the list, in order, and tells its result.
+class Player {
+ public:
+  explicit Player(const std::string& url) : url_(url), runner_(url) {}
+  ~Player() { end_.request_stop(); }
+  Player(const Player&) = delete;
+  Player& operator=(const Player&) = delete;
 
-Runners runners_at(const std::vector<std::string>& urls) {
-  Runners runners;
-  for (const std::string& url : urls) runners.emplace_back(url, hierlock::lab::Runner(url));
-  return runners;
+  const std::string& url() const { return url_; }
+
+  void play_ahead(std::vector<Scenario> scenarios, hierlock::lab::RunAllOptions options) {
+    ended_by_.emplace(options.run.cancel, [this] { end_.request_stop(); });
+    options.run.cancel = end_.get_token();
+    options.on_result = [this](std::size_t, const Result& result) {
+      const std::lock_guard guard(mutex_);
+      results_.push_back(result);
+      changed_.notify_all();
+    };
+    thread_ = std::jthread([this, scenarios = std::move(scenarios), options = std::move(options)] {
+      std::exception_ptr problem;
+      try {
+        runner_.run_all(scenarios, options);
+      } catch (...) {
+        problem = std::current_exception();
+      }
+      const std::lock_guard guard(mutex_);
+      problem_ = problem;
+      over_ = true;
+      changed_.notify_all();
+    });
+  }
+
+  Result run(const Scenario& scenario, const hierlock::lab::RunOptions& options) {
+    if (!thread_.joinable()) return runner_.run(scenario, options);
+    std::unique_lock guard(mutex_);
+    changed_.wait(guard, [&] { return over_ || !results_.empty(); });
+    if (results_.empty()) std::rethrow_exception(problem_);
+    Result result = std::move(results_.front());
+    results_.pop_front();
+    return result;
+  }
+
+ private:
+  const std::string url_;
+  hierlock::lab::Runner runner_;
+  std::stop_source end_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_:
+  std::deque<Result> results_;
+  std::exception_ptr problem_;
+  bool over_ = false;
+
+  std::optional<std::stop_callback<std::function<void()>>> ended_by_;
+  std::jthread thread_;
+};
+
+// In the order of the command line.
+using Players = std::vector<std::unique_ptr<Player>>;
+
+Players players_at(const std::vector<std::string>& urls) {
+  Players players;
+  for (const std::string& url : urls) players.push_back(std::make_unique<Player>(url));
+  return players;
+}
+
+// A server that plays several scenarios at once needs to know them all. Which of these servers it is, the runner asks.
+void play_ahead(Players& players, const std::vector<Scenario>& scenarios, const LabCommand& command,
+                const hierlock::lab::RunOptions& options) {
+  if (command.rewrite || !command.schedule.empty() || command.side_by_side == 1u) return;
+  std::vector<Scenario> all;
+  for (const Scenario& scenario : scenarios) {
+    for (Scenario& order : scenario.orders()) all.push_back(std::move(order));
+  }
+  if (all.size() < 2) return;
+  hierlock::lab::RunAllOptions together{.run = options};
+  if (command.side_by_side) together.side_by_side = *command.side_by_side;
+  for (const std::unique_ptr<Player>& player : players) {
+    if (player->url().starts_with("mysql:")) player->play_ahead(all, together);
+  }
 }
 
 // Plays one of the orders; with `rewrite` again and again, each time with what happened as the expectation, until
 // nothing changes.
-std::vector<Result> play(std::vector<Scenario>& orders, std::size_t index, Runners& runners,
+std::vector<Result> play(std::vector<Scenario>& orders, std::size_t index, Players& players,
                          const hierlock::lab::RunOptions& options, bool rewrite,
                          const std::function<void(const std::string&)>& before) {
   constexpr int most_rounds = 1000;  // each changes a line
   for (int round = 0;; ++round) {
     const Scenario scenario = orders[index];
     std::vector<Result> results;
-    for (auto& [url, runner] : runners) {
+    for (const std::unique_ptr<Player>& player : players) {
       if (options.cancel.stop_requested()) return results;
-      before(url);
-      results.push_back(runner.run(scenario, options));
+      before(player->url());
+      results.push_back(player->run(scenario, options));
     }
     if (!rewrite || options.cancel.stop_requested() || round == most_rounds) return results;
     const std::string text = hierlock::lab::rewritten(scenario, results);
@@ -249,7 +339,8 @@ int run_lab(const LabCommand& command) {
   options.schedule = command.schedule;
   options.cancel = signals.token();
   options.lock_tables = !command.report.empty() || command.json;
-  Runners runners = runners_at(urls);
+  Players players = players_at(urls);
+  play_ahead(players, scenarios, command, options);
   const Progress progress;
   const hierlock::lab::Style style = hierlock::lab::style_of(STDOUT_FILENO);
   std::vector<Result> all;
@@ -261,7 +352,7 @@ int run_lab(const LabCommand& command) {
     std::vector<Scenario> orders = options.schedule.empty() ? scenario.orders() : std::vector<Scenario>{scenario};
     std::vector<Result> results;
     for (std::size_t i = 0; i < orders.size() && signals.came() == 0; ++i) {
-      const std::vector<Result> more = play(orders, i, runners, options, command.rewrite, [&](const std::string& url) {
+      const std::vector<Result> more = play(orders, i, players, options, command.rewrite, [&](const std::string& url) {
         progress.show(
             fmt::format("{} of {}: {} on {}", done, scenarios.size(), orders[i].name(), url.substr(0, url.find(':'))));
       });
@@ -398,7 +489,7 @@ class Import {
     }
     if (command_.stores.empty()) return print(drafts_.front().text());
     check_engines(command_.stores);
-    runners_ = runners_at(command_.stores);
+    players_ = players_at(command_.stores);
     const std::string text = command_.expected.empty() ? as_it_happens() : as_expected();
     if (signals_.came() != 0) return exit_by_signal + signals_.came();
     if (failed_ == 0) return print(text);
@@ -411,7 +502,7 @@ class Import {
   std::string as_it_happens() {
     std::vector<Scenario> orders = drafts_.front().orders();
     for (std::size_t i = 0; i < orders.size() && signals_.came() == 0; ++i) {
-      const std::vector<Result> results = play(orders, i, runners_, options_, true,
+      const std::vector<Result> results = play(orders, i, players_, options_, true,
                                                [&](const std::string&) { show(i, orders.size(), orders[i].name()); });
       for (const Result& result : results) note(result);
     }
@@ -429,7 +520,7 @@ class Import {
       std::vector<Result> results;
       for (const std::vector<Scenario>& orders : drafts) {
         if (signals_.came() != 0) break;
-        results.push_back(runners_.front().second.run(orders[i], options_));
+        results.push_back(players_.front()->run(orders[i], options_));
         if (!results.back().passed()) continue;
         played.push_back({orders[i], results.back()});
         break;
@@ -453,7 +544,7 @@ class Import {
   const Signals signals_;
   const Progress progress_;
   hierlock::lab::RunOptions options_;
-  Runners runners_;
+  Players players_;
   std::vector<Scenario> drafts_;  // one for each output
   std::size_t failed_ = 0;
   std::string problem_;  // of the first order that failed
