@@ -98,6 +98,7 @@ class RowStore final : public remote::SessionStore, public remote::NameStore {
   }
   void confirm_kept(Session& session, const remote::LockReply& reply, WaitLimit& limit) override;
 
+  bool cells_may_be_missing() const override { return true; }
   bool makes_missing() const override { return options_.layout.lazy; }
   Error missing(std::span<const Cell> cells, const remote::LockReply& reply) const override;
   bool make_missing(Session& session, std::span<const Cell> cells, const remote::LockReply& reply, const Ask& ask,
