@@ -210,7 +210,7 @@ class Row {
   std::optional<std::int64_t> version_;
 };
 
-// --- changes and guards ------------------------------------------------------------------------------------
+// --- changes and guards ---------------------------------------------------------------------------------
 
 // One assignment of an update. An update may assign each column once.
 struct Change {
