@@ -112,7 +112,7 @@ struct Event {
   };
   std::vector<Freed> freed;
 
-  // What the engine showed at the end of the step.
+  // As shown by the engine at the end of the step.
   std::vector<LockSeen> locks;
   std::vector<WaitSeen> waits;
   // Sessions that waited in a cycle during the step, each for the next one.

@@ -59,9 +59,9 @@ class Lock {
   }
   ~Lock() { release(); }
 
-  // The fencing token. It is higher than the fence of every earlier lock in conflict with this one (B3): a lock of any
-  // owner on the same target, an ancestor or a descendant. Store it with each write, and refuse a write with a lower
-  // fence. Throws Error(lost) unless held().
+  // The fencing token. It is higher than the fence of every earlier lock in conflict with this one (B3). Such a lock is
+  // on the same target, an ancestor or a descendant, and may have had any owner. Store it with each write, and refuse a
+  // write with a lower fence. Throws Error(lost) unless held().
   std::int64_t fence() const;
 
   // True while the lock is certainly held. No I/O (B4). On shm: it asks the kernel at most four times a second whether

@@ -12,9 +12,9 @@
 //
 // Only the owner of a slot releases it: a failed wait releases nothing, and a second release does nothing (M7).
 //
-// If a name is held or waited for, and another manager asks for it with a different parallelism, that manager gets
-// Error(incompatible), which names both numbers. If a thread holds all slots of a name and asks for one more, it gets
-// Error(deadlock).
+// All managers of a name must have the same parallelism. While a name is held or waited for, a manager with another
+// parallelism gets Error(incompatible), which names both numbers. If a thread holds all slots of a name and asks for
+// one more, it gets Error(deadlock).
 #pragma once
 
 #include <chrono>

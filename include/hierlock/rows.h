@@ -440,10 +440,10 @@ class Session {
   // cannot limit the wait, so Wait::at_most is invalid_argument there.
   std::optional<Row> fetch_for_update(const Table& table, const Key& key, const LockOptions& options = {});
 
-  // Locks rows of one or several tables in an order that all callers of this function share: by table name, then by
-  // primary key as the database compares it (X8). So two callers never deadlock over these rows. It sends one statement
-  // per table. It returns the rows in that order, without missing and skipped rows. A time limit counts for all rows
-  // together.
+  // Locks rows of one or several tables in an order that all callers of this function share. The order is by table
+  // name, then by primary key as the database compares it (X8). So two callers never deadlock over these rows. It sends
+  // one statement per table. It returns the rows in that order, without missing and skipped rows. A time limit counts
+  // for all rows together.
   std::vector<Row> lock_in_order(std::vector<RowsOf> wanted, const LockOptions& options = {});
 
   // If the version in the database is still that of `row`: writes the changed columns, and increments the version (X4).

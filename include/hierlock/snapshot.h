@@ -114,7 +114,7 @@ struct Stats {
   Kind total() const;
 };
 
-// What a store can do (B2). If you ask for more, you get Error(unsupported), never a weaker lock.
+// The capabilities of a store (B2). If you ask for more, you get Error(unsupported), never a weaker lock.
 struct Capabilities {
   bool names = false;         // named(…)
   bool shared_inner = false;  // shared locks on any node of a path; otherwise only at the deepest level
