@@ -1,7 +1,7 @@
-// Cell: what a remote store locks: a row, a key, an advisory lock.
+// Cell: the unit that a remote store locks: a row, a key, an advisory lock.
 //
-// A plan's nodes become cells. Where a store has fewer cells than there are nodes (rows of a fixed table), two nodes
-// may share a cell. The one rule of conflict stands here.
+// The nodes of a plan become cells. If a store has fewer cells than there are nodes (rows of a fixed table), two nodes
+// may share a cell. This file has the only rule for conflicts.
 #pragma once
 
 #include <compare>

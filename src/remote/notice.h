@@ -1,8 +1,9 @@
-// Notice: what a process tells the others that use the same store about one of its locks or waits.
+// Notice: what a process publishes about one of its locks or waits, for other processes that use the same store.
 //
-// A lock or a wait that lasts is written down where all processes can read it (NoticeStore). `status` shows from it who
-// is behind a session. The DeadlockFinder finds cycles in it that no server can see, because their members hold and
-// wait on different sessions (B11). A granted acquire does not pay for any of this.
+// A process publishes locks and waits that last, in a place that all processes can read (NoticeStore). `status` uses
+// notices to show the owner behind a session. The DeadlockFinder uses them to find cycles that no server can see,
+// because their members hold and wait on different sessions (B11). An acquire that is granted at once costs nothing
+// here.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,6 @@
-// Session: one connection to a store that locks by session: locks that it holds end with it.
+// Session: one connection to a store that locks by session. When the session ends, its locks end.
 //
-// One thread at a time uses a session. A call that gives up on an answer leaves the session broken: it can only be
-// closed.
+// One thread at a time uses a session. If a call gives up on an answer, the session is broken: it can only be closed.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// SessionDriver: the driver of every store in which a lock is a session of its own: sessions from a pool, heartbeats
-// while they hold, interruption of waits, extends on the session of the lock.
+// SessionDriver: the driver of every store in which each lock is a session. It takes sessions from a pool, sends
+// heartbeats while they hold locks, interrupts waits, and extends a lock on its session.
 #pragma once
 
 #include <algorithm>

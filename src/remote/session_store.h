@@ -1,6 +1,6 @@
-// SessionStore: what a store implements in which a lock is a session of its own. SessionDriver makes a Driver of it.
+// SessionStore: the interface of a store in which each lock is a session. SessionDriver makes a Driver of it.
 //
-// All calls may come from any thread, several at a time. Exceptions are hierlock::Error.
+// Any thread may make any call, several at a time. Exceptions are hierlock::Error.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// View: what the store itself shows of the locks in it: who has which cell, who waits, and for whom.
+// View: the store's own list of its locks: who has which cell, who waits, and for whom.
 //
 // A store knows sessions and cells, but no paths. Paths come from the processes (notice.h).
 #pragma once
