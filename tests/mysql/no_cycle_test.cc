@@ -220,7 +220,8 @@ TEST_P(NoCycle, makes_no_victim_where_the_servers_views_can_be_read) {  // B11
 
 TEST_P(NoCycle, makes_no_victim_where_the_servers_views_cannot_be_read) {  // B11
   const Server poor = make_user("ALL", server().database + ".*");
-  nobody_is_a_victim_for_long(url(poor, "levels=1&buckets=" + std::to_string(buckets)), "without the right to read views");
+  nobody_is_a_victim_for_long(url(poor, "levels=1&buckets=" + std::to_string(buckets)),
+                              "without the right to read views");
 }
 
 TEST_P(NoCycle, of_names_makes_no_victim) {  // B11
