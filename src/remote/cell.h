@@ -35,7 +35,7 @@ constexpr bool conflict(const Cell& a, const Cell& b) noexcept {
   return same_place(a, b) && !compatible(a.mode, b.mode);
 }
 
-// The same as a guess for people: who holds one of several slots is in the way of who waits for one.
+// The same, but a lock on one of several slots is in the way of a request for one, too: it is if all have holders.
 constexpr bool in_the_way(const Cell& wanted, const Cell& other) noexcept {
   return conflict(wanted, other) || (wanted.level == slots_level && same_place(wanted, other));
 }

@@ -11,13 +11,16 @@
 //   the cell, or stands before it in the queue there. Only the store knows which. (If a holder is in the way there, the
 //   other wait is not in the way: both wait for the holder.)
 // - A wait in the queue of its process surely waits for the requests before it.
+// - A wait for one of several slots ends when any of their holders releases one. So it is in a cycle only if all slots
+//   have holders, and none of these can go on.
 // Everything that can keep a wait from ending is in this list. So every cycle is a cycle of these. Requests in one
 // order close no cycle by themselves. So some member of each cycle holds a lock and waits for another lock. The victim
 // is one of these members.
 //
 // Cost: one pass over all notices builds a graph with a vertex for each wait, each owner and each contended cell. It
-// finds the strongly connected components (Tarjan 1972). Both are linear in the notices' nodes. find() looks for the
-// cycle itself only inside a component in which a wait needs a cell that another member holds.
+// finds the strongly connected components (Tarjan 1972). Before that, graph reduction (Holt 1972) takes away the slots
+// that will be free. All of it is linear in the notices' nodes. find() looks for the cycle itself only inside a
+// component in which a wait needs a cell that another member holds.
 #pragma once
 
 #include <cstdint>

@@ -119,9 +119,10 @@ class NameStore {
                                                     timed::WaitLimit& limit) = 0;
   virtual bool interrupt(Session& side, const Session& waiting, timed::Deadline& limit) = 0;
   virtual Error name_failure(std::int64_t code, const std::string& message, const std::string& doing) const = 0;
-  // The sessions that hold these names, in their order; 0: none does.
-  virtual std::optional<std::vector<std::uint64_t>> holders(Session& side, std::span<const LockName> names,
-                                                            timed::Deadline& limit) = 0;
+  // For each of these names, the session that holds it; for slots, the session of each slot. Empty: the name, or a
+  // slot, is free.
+  using Holders = std::vector<std::vector<std::uint64_t>>;
+  virtual std::optional<Holders> holders(Session& side, std::span<const LockName> names, timed::Deadline& limit) = 0;
   // How many slots the holder of this one says there are. None: it has released it, or it says more than is looked for.
   virtual std::optional<std::uint32_t> slots_of_holder(Session& side, const LockName& name, std::uint32_t slot,
                                                        timed::Deadline& limit) = 0;

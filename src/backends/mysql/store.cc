@@ -111,8 +111,7 @@ class RowStore final : public remote::SessionStore, public remote::NameStore {
   Error name_failure(std::int64_t code, const std::string& message, const std::string& doing) const override {
     return error_of(static_cast<unsigned>(code), message, doing);
   }
-  std::optional<std::vector<std::uint64_t>> holders(Session& side, std::span<const remote::LockName> names,
-                                                    Deadline& limit) override {
+  std::optional<Holders> holders(Session& side, std::span<const remote::LockName> names, Deadline& limit) override {
     const NameRoom room = read_room(connection_of(side), limit);
     return mysql::holders(connection_of(side), room, names, limit);
   }
