@@ -71,7 +71,7 @@ class Runner {
     for (std::size_t path = 0; path < paths_.size(); ++path) {
       if (one_of(2)) continue;
       std::vector<Target> wanted{some(path)};
-      const bool named = wanted.front().space() == Space::name;  // several of them are locked in an order of their own
+      const bool named = wanted.front().space() != Space::path;  // several of them are locked in an order of their own
       if (!named && one_of(4) && path + 1 < paths_.size()) wanted.push_back(some(++path));
       const auto begin = Clock::now();
       take(held, wanted);
@@ -228,6 +228,13 @@ TEST_P(NoCycle, of_names_makes_no_victim) {  // B11
   std::vector<Target> names;
   for (const char* const name : {"a", "b", "c", "d", "e"}) names.push_back(named(name));
   nobody_is_a_victim_for_long(url("levels=1&buckets=" + std::to_string(buckets)), "names", names);
+}
+
+TEST_P(NoCycle, of_slots_makes_no_victim) {  // B11
+  std::vector<Target> some;
+  for (const char* const name : {"a", "b", "c"}) some.push_back(slots(name, 2));
+  for (const char* const name : {"d", "e"}) some.push_back(named(name));
+  nobody_is_a_victim_for_long(url("levels=1&buckets=" + std::to_string(buckets)), "slots and names", some);
 }
 
 // Many times a table that is empty at first: all processes meet rows that are missing, and make them.
