@@ -1,9 +1,9 @@
-// Error: the one exception type of hierlock. Ask it questions instead of catching a tree of classes:
+// Error: the one exception type of hierlock. There is no tree of classes: ask the Error for its kind.
 //
 //     try { auto lock = locker.acquire("u1/a1/r1", {.timeout = 2s}); … }
 //     catch (const hierlock::Error& e) { if (e.retryable()) try_again(); else throw; }
 //
-// what() is one line for a person: what happened and what to do about it. It never contains a password.
+// what() is one line for a person. It says what happened and what to do about it. It never contains a password.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@
 namespace hierlock {
 
 enum class ErrorKind : std::uint8_t {
-  timeout,           // the deadline passed while waiting; nothing new is held                        retryable
-  busy,              // zero wait was asked for and somebody holds it; nothing new is held            retryable
-  deadlock,          // waiting would never end; what() and cycle() tell why                          retryable
-  cancelled,         // the stop_token was triggered, before the call or while waiting
-  lost,              // the store took the lock away, or the handle is a forked child's
-  not_provisioned,   // the store lacks rows or tables this lock needs
+  timeout,           // the deadline passed during the wait; nothing new is held                      retryable
+  busy,              // the request must not wait, and another owner is in the way                    retryable
+  deadlock,          // the wait would never end; what() and cycle() say why                          retryable
+  cancelled,         // the stop_token was triggered, before the call or during the wait
+  lost,              // the store took the lock away, or this process is a forked child
+  not_provisioned,   // the store lacks rows or tables that this lock needs
   unsupported,       // this store cannot do that, or is not linked in; see Capabilities
   incompatible,      // two parties disagree on a setting (bucket count, number of slots, file format)
-  unsafe_topology,   // the store, as set up, cannot guarantee exclusion
+  unsafe_topology,   // the store's current setup cannot guarantee exclusion
   exhausted,         // a bounded resource is used up: lock table, memory, connections                retryable
   denied,            // missing rights
   unavailable,       // the store cannot be reached                                                   retryable
   invalid_argument,  // a malformed target, URL or option; nothing was sent anywhere
   conflict,          // an optimistic check failed: the row changed since it was read
-  serialization,     // the database asks for the transaction to be run again                         retryable
+  serialization,     // the database asks to run the transaction again                                retryable
 };
 
 inline constexpr int error_kind_count = 15;
@@ -40,13 +40,13 @@ std::string_view to_string(ErrorKind kind) noexcept;
 
 class Error : public std::runtime_error {
  public:
-  // One member of the cycle of a deadlock: an owner, and the one wait of it that is part of the cycle.
+  // One member of a deadlock's cycle: an owner, and its wait that is part of the cycle.
   struct Wait {
-    std::string owner;         // its name, as snapshot() shows it; empty: the caller, who would wait for itself
-    std::int64_t process = 0;  // its process; 0 where the store cannot know
-    std::string host;          // its machine; empty where all are on this one
+    std::string owner;         // its name, as in snapshot(); empty: the caller, which would wait for itself
+    std::int64_t process = 0;  // its process; 0 if the store does not know it
+    std::string host;          // its machine; empty if all members are on this machine
     std::string waits_for;     // the node or target that it waits for, as text
-    // What it holds and the member before it waits for. Empty: it stands before that one in a queue.
+    // The node that it holds and that the previous member waits for. Empty: it stands before that member in a queue.
     std::string holds;
   };
 
@@ -56,16 +56,16 @@ class Error : public std::runtime_error {
 
   ErrorKind kind() const noexcept { return kind_; }
 
-  // True when starting over may succeed: release what you hold, and do the work again from its beginning. (A `deadlock`
-  // with what this owner holds itself comes back each time until that is released.)
+  // True if another try may succeed. Release all locks first, and start the work from its beginning. (If an owner gets
+  // `deadlock` because of its own lock, each try fails until it releases that lock.)
   bool retryable() const noexcept;
 
-  // The store's own error number (errno, MySQL's 1213, …); 0 where there is none.
+  // The store's own error number (errno, MySQL's 1213, …); 0 if there is none.
   std::int64_t native_code() const noexcept { return native_code_; }
 
-  // Of a `deadlock`: its members, each of which waits for the next one, and the last one for the first. A single member
-  // would wait for itself. Empty for other kinds, and where the server itself found the deadlock and does not tell more
-  // (InnoDB). Valid as long as this Error or a copy of it.
+  // The members of a `deadlock`. Each member waits for the next one, and the last one waits for the first. A single
+  // member would wait for itself. Empty for other kinds, and if the server found the deadlock and does not describe it
+  // (InnoDB). The reference is valid as long as this Error or a copy of it.
   const std::vector<Wait>& cycle() const noexcept;
 
  private:

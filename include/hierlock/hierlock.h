@@ -7,25 +7,26 @@
 //     ship(order, lock.fence());                  // released at the end of the scope
 //
 // The headers, in the order to read them:
-//   locker.h        open a store, acquire, look at who holds and waits
-//   lock.h          what you get: fence, held, release, extend, give to another owner
-//   target.h        what can be asked for: paths, names, slots; shared or exclusive
+//   locker.h        open a store, acquire, look at holders and waiters
+//   lock.h          a held lock: fence, held, release, extend, give to another owner
+//   target.h        what you can lock: paths, names, slots; shared or exclusive
 //   options.h       timeouts, cancellation, owners, events
 //   error.h         the one exception, and its kinds
 //   snapshot.h      snapshot(), stats(), capabilities()
 //   mutex.h         a target as a standard mutex
-//   lock_manager.h  a name with a number of slots, with polling and backoff where a store needs it
+//   lock_manager.h  a name with a number of slots, with polling and backoff if the store needs it
 //   mode.h          IS, IX, S, X
-// and by themselves:
+// Headers that hierlock.h does not include:
 //   operate.h       for operators: provision(), doctor(), statements()
-//   retry.h         run a transaction again while it fails with something that another try may cure
+//   retry.h         run a transaction again if it fails with an error that another try may avoid
 //   rows.h          the component for rows of your own tables; rows_soci.h: its adapter for SOCI
 //   mysql.h         the component for MySQL and MariaDB: the URL and its options
 //   valkey.h        the component for Valkey and Redis: the URL and its options
 //   lab.h           the component that plays scenarios on databases and stores
-//   spi/            for those who write a store
+//   spi/            for authors of a store
 //
-// (H1), (B3) and the like name requirements; the tests name them too, so that `grep -rnw H1 tests src` shows the proof.
+// Comments name requirements by their ids: (H1), (B3). Tests name them too, so `grep -rnw H1 tests src` shows the
+// proof.
 #pragma once
 
 #include <hierlock/error.h>

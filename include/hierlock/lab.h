@@ -1,18 +1,18 @@
-// The lab: shows on a real database, or on any store of hierlock, what blocks, what deadlocks, and why.
+// The lab: plays scenarios on a real database or on a store of hierlock. It shows what blocks, what deadlocks, and why.
 //
 //     const auto result = hierlock::lab::run(hierlock::lab::load("transfer.scenario"), "memory:");
 //     EXPECT_TRUE(result.passed()) << result.str();
 //
-// A scenario is a text: sessions, the steps each of them takes, and what is expected of every step (docs/lab.md has the
-// grammar). run() plays it: each session is a connection of its own with a thread of its own, and what happens at a
-// step is asked of the engine itself: either it answered, or its own wait view says for whom it waits. What can be
-// shown neither way is `unknown`, and that is an error, never a guess (H12).
+// A scenario is a text with sessions, their steps, and an expectation for each step (docs/lab.md has the grammar).
+// run() plays it. Each session has its own connection and its own thread. The lab learns the result of a step only from
+// the engine: either the step was answered, or the engine's wait view shows for whom it waits. If neither happens, the
+// result is `unknown`, which is an error. The lab never guesses (H12).
 //
 // A file may list several orders of its steps: play each of Scenario::orders().
 //
-// The SQL of a scenario runs in a schema of the lab's own, `hierlock_lab` (side by side `hierlock_lab_1` and so on), which
-// is made for it and dropped after it.
-// Link hierlock::lab; the stores that lock steps use must be enabled as for hierlock::open().
+// The SQL of a scenario runs in the lab's own schema, `hierlock_lab` (side by side: `hierlock_lab_1` and so on). The lab
+// makes it before the scenario and drops it afterwards. Link hierlock::lab. If steps lock on a store, enable that store as
+// for hierlock::open().
 #pragma once
 
 #include <chrono>
@@ -32,17 +32,17 @@
 
 namespace hierlock::lab {
 
-struct Script;  // what a scenario says; private to the lab
+struct Script;  // a parsed scenario; private to the lab
 
-// A scenario that was read and found to be well-formed. A value; copies are cheap.
+// A parsed, well-formed scenario. A value; copies are cheap.
 class Scenario {
  public:
   const std::string& name() const noexcept;
   const std::string& file() const noexcept;                  // where it was read from, for messages
   const std::vector<std::string>& proves() const noexcept;   // requirement ids
-  const std::vector<std::string>& engines() const noexcept;  // where it may be run; empty: anywhere
+  const std::vector<std::string>& engines() const noexcept;  // the engines it is for; empty: all
   const std::string& text() const noexcept;                  // as it was read
-  // The orders that its `order` lines list, each as a scenario of its own. Without such lines: itself.
+  // One scenario for each `order` line. If there are no such lines: the scenario itself.
   std::vector<Scenario> orders() const;
 
   const Script& script() const noexcept { return *script_; }
@@ -52,45 +52,45 @@ class Scenario {
   std::shared_ptr<const Script> script_;
 };
 
-// Throws Error(invalid_argument) with `file:line:column: ` and what was expected there.
+// Throws Error(invalid_argument); the message has `file:line:column: ` and what was expected there.
 Scenario parse(std::string_view text, std::string_view file = "scenario");
 // Also throws Error(unavailable) if the file cannot be read.
 Scenario load(const std::string& path);
 
-// What isolationtester has printed, or is expected to print, for a spec.
+// The output of isolationtester for a spec, real or expected.
 struct TesterOutput {
   std::string text;
   std::string file;  // where it was read from, for messages; empty: there is none
 };
-// The text of a scenario that plays a spec of PostgreSQL's isolationtester, with an order for each permutation, and
-// what `output` says as expectations. Without it, of each step `not_played` is expected, which never happens: play it,
-// and put what rewritten() says in its place. Throws Error(invalid_argument): `file:line: ` and what was expected
-// there.
+// Turns a spec of PostgreSQL's isolationtester into the text of a scenario, with an order for each permutation. The
+// expectations come from `output`. Without `output`, each step expects `not_played`, which never happens: play the
+// scenario, and replace its text by rewritten(). Throws Error(invalid_argument); the message has `file:line: ` and what
+// was expected there.
 inline constexpr std::string_view not_played = "error not_played";
 std::string import_spec(std::string_view text, const std::string& file, const TesterOutput& output = {});
 
-// How text is drawn: by default for any file or pipe.
+// How text is drawn. The default suits files and pipes.
 struct Style {
-  std::size_t width = 80;  // columns; what does not fit is wrapped
+  std::size_t width = 80;  // columns; longer lines are wrapped
   bool colour = false;
 };
-// For what is written to this descriptor: as wide as its terminal, and in colour unless NO_COLOR is set (no-color.org).
+// The style for a file descriptor: as wide as its terminal, and in colour unless NO_COLOR is set (no-color.org).
 Style style_of(int descriptor) noexcept;
 
 // --- what happened ------------------------------------------------------------------------------------------------
 
-// A row lock, a table lock, a name, a path: as its engine names it.
+// A row lock, a table lock, a name or a path, as the engine shows it.
 struct LockSeen {
   std::string session;
   std::string object;   // `t(1)`, `u1/a1/r1`, `named "x"`
   std::string mode;     // `X`, `S`, `IX`, `ShareLock`, …
-  bool granted = true;  // otherwise it is waited for
+  bool granted = true;  // false: the session waits for it
 };
 
 struct WaitSeen {
   std::string session;
-  std::vector<std::string> blockers;  // sessions of the scenario; of somebody else: `outsider 4711`
-  std::string object;                 // what it waits for, where the engine says
+  std::vector<std::string> blockers;  // sessions of the scenario; other sessions are `outsider 4711`
+  std::string object;                 // the object that it waits for, if the engine shows it
 };
 
 // One line of a scenario, played.
@@ -98,58 +98,58 @@ struct Event {
   enum class Kind : std::uint8_t { setup, step, check, teardown };
   Kind kind = Kind::step;
   std::size_t line = 0;
-  std::string session, name;  // `T1`, `c`; of setup and check: empty
-  std::string text;           // as the scenario has it
-  std::string sent;           // as the engine got it
-  std::string expected;       // as the scenario has it, for this engine; empty: to succeed
+  std::string session, name;  // `T1`, `c`; empty for setup and check
+  std::string text;           // as in the scenario
+  std::string sent;           // as sent to the engine
+  std::string expected;       // the scenario's expectation for this engine; empty: success
   std::string actual;         // in the same words: `ok`, `rows 1,2`, `blocked by T1`, `deadlock, T2`, `unknown`
   bool passed = false;
   std::string why;  // one sentence for a person: what happened and why
 
-  bool blocked = false;  // it was waiting when the step was over
+  bool blocked = false;  // it still waited at the end of the step
   struct Freed {
-    std::size_t event;   // the index of the step that was blocked until now
-    std::string actual;  // how it ended: `ok`, `rows 1`, `serialization`
+    std::size_t event;   // index of the step that this step unblocked
+    std::string actual;  // its result: `ok`, `rows 1`, `serialization`
   };
   std::vector<Freed> freed;
 
-  // What the engine showed when the step was over.
+  // As shown by the engine at the end of the step.
   std::vector<LockSeen> locks;
   std::vector<WaitSeen> waits;
-  // Sessions that wait in a circle, in order, each for the next; seen while the step was under way.
+  // Sessions that waited in a cycle during the step, each for the next one.
   std::vector<std::string> cycle;
 
   std::chrono::nanoseconds began{};  // since the first step began
-  std::chrono::nanoseconds took{};   // until it answered, or was seen to wait
+  std::chrono::nanoseconds took{};   // until the engine answered, or showed that the step waits
 };
 
 struct Result {
   enum class Verdict : std::uint8_t {
     passed,
-    failed,   // something happened that the scenario does not expect
-    error,    // it could not be played: no connection, a missing right, a word the engine has not, `unknown`, or its
-              // setup or teardown failed
-    skipped,  // it is not for this engine
+    failed,   // a result differs from its expectation
+    error,    // the scenario could not be played: no connection, a missing right, a word that the engine does not know,
+              // `unknown`, or a failed setup or teardown
+    skipped,  // the scenario is not for this engine
   };
   std::string scenario, file;
   std::vector<std::string> proves;
-  std::vector<std::string> about;  // what the scenario tells its reader, line by line
-  // Its `fact` lines, by their first word, as they are for this engine: `fact level read committed` is {"level", "read
-  // committed"}. html() draws the table of X2 from `level`, `anomaly` and `shows` (`happens`, `prevented`).
+  std::vector<std::string> about;  // the scenario's description, line by line
+  // The `fact` lines for this engine, by their first word: `fact level read committed` is {"level", "read committed"}.
+  // html() draws the table of X2 from `level`, `anomaly` and `shows` (`happens`, `prevented`).
   std::map<std::string, std::string> facts;
   std::string engine;   // `mysql`, `mariadb`, `postgres`, `sqlite`, `memory`, `shm`
-  std::string version;  // of the server; empty where there is none
+  std::string version;  // the server's version; empty if there is no server
   std::string url;      // without its password
   Verdict verdict = Verdict::error;
-  std::string message;                // why it is not `passed`, in one sentence
+  std::string message;                // why the verdict is not `passed`, in one sentence
   std::vector<std::string> sessions;  // in the order of their first steps
-  std::vector<Event> events;          // up to the first one that is not as expected
-  std::vector<std::string> schedule;  // names of the steps in the order they were played
+  std::vector<Event> events;          // up to the first unexpected one
+  std::vector<std::string> schedule;  // names of the steps in the order of play
   std::chrono::nanoseconds took{};
 
   bool passed() const noexcept { return verdict == Verdict::passed; }
-  // The transcript as swim lanes: one column a session, a bar below a step for as long as it waits. Then why each step
-  // ended as it did, and the message.
+  // The transcript as swim lanes: one column per session, and a bar below a step while it waits. Then an explanation of
+  // each step's result, and the message.
   std::string str(const Style& style = {}) const;
 };
 std::string_view to_string(Result::Verdict verdict) noexcept;
@@ -157,32 +157,33 @@ std::string_view to_string(Result::Verdict verdict) noexcept;
 // --- playing ------------------------------------------------------------------------------------------------------
 
 struct RunOptions {
-  // How long a step may neither answer nor be seen to wait, and a circle of waits may last, before it is `unknown`.
+  // If the engine neither answers a step nor shows that it waits for this long, the step is `unknown`. The same applies
+  // if a cycle of waits lasts this long.
   std::chrono::nanoseconds patience = std::chrono::seconds(15);
-  // Names of all steps in another order than the file's; within a session they keep theirs. Empty: the file's. What is
-  // expected of a step was written for the file's order, so here it is not looked at: see permute().
+  // The names of all steps, in another order than the file's. The steps of one session must keep their order. Empty:
+  // the file's order. The expectations are for the file's order, so a schedule ignores them: see permute().
   std::vector<std::string> schedule{};
-  // Look at the engine's lock table after every step, for a report; otherwise only when somebody is silent.
+  // True: read the engine's lock table after every step, for a report. False: read it only if a step does not answer.
   bool lock_tables = false;
-  // Told before each line is played.
+  // Called before each line is played.
   std::function<void(const Event&)> on_event{};
   std::stop_token cancel{};
 };
 
-// Whether this build can play anything at such a URL.
+// True if this build can play scenarios at such a URL.
 bool knows(std::string_view url);
 
-// Plays a scenario at a URL: memory:, shm:…, mysql://…, postgres://…, sqlite:. Throws only invalid_argument for a
-// malformed URL and unsupported for an engine that this build does not have; what goes wrong later is in the Result.
-// One at a time on a server: a second run there, by whomever, waits for the first.
+// Plays a scenario at a URL: memory:, shm:…, mysql://…, postgres://…, sqlite:. It throws only invalid_argument for a
+// malformed URL, and unsupported for an engine that this build does not have. The Result reports all later errors. A
+// server plays one scenario at a time: a second run, also of another user, waits for the first.
 Result run(const Scenario& scenario, std::string_view url, const RunOptions& options = {});
 
-// The text of the scenario with what happened in these results as its expectations. Lines that were as expected stay as
-// they are, and so do those of engines that have no result here; `unknown` is nobody's expectation.
+// The text of the scenario, with the actual results as its expectations. If an expectation was met, its line does not
+// change. Lines for engines without a result do not change either. `unknown` never becomes an expectation.
 std::string rewritten(const Scenario& scenario, std::span<const Result> results);
 
-// The text of a file with what is expected of these orders. Where an order leaves it open who blocks, or which of
-// several outcomes it is, the text says what happened. An order may be of another file with the same lines.
+// The text of a file with the expectations of these orders. If an order leaves open who blocks, or which of several
+// outcomes happens, the text has the actual result. An order may come from another file with the same lines.
 struct Played {
   Scenario order;
   Result result;
@@ -193,36 +194,36 @@ std::string filled_in(const Scenario& file, std::span<const Played> orders);
 
 struct PermuteOptions {
   RunOptions run{};
-  bool pin = false;                       // a begin stays with the step after it: it is no choice of its own
-  std::optional<unsigned> preemptions{};  // at most so many switches away from a session that could go on
-  std::optional<std::uint64_t> random{};  // so many schedules, chosen at random, instead of all
+  bool pin = false;                       // keep each begin together with the next step of its session
+  std::optional<unsigned> preemptions{};  // at most so many switches away from a session that could continue
+  std::optional<std::uint64_t> random{};  // play so many random schedules instead of all
   std::uint64_t seed = 1;
-  std::uint64_t most = 100'000;  // schedules, at most; more: `complete` is false
+  std::uint64_t most = 100'000;  // play at most so many schedules; if there are more, `complete` is false
   std::function<void(std::uint64_t played, std::size_t classes)> on_progress{};
 };
 
 struct Permuted {
   struct Class {
-    // The outcome that all its schedules share, in words: `all ok; check rows 2`. A step's rows are named only if they
-    // differ from those of another class: `c rows 0`.
+    // The common outcome of its schedules, in words: `all ok; check rows 2`. It names a step's rows only if they differ
+    // from those of another class: `c rows 0`.
     std::string outcome;
-    std::uint64_t schedules = 0;        // how many ended so
-    std::vector<std::string> schedule;  // one of them, to be replayed with RunOptions::schedule
+    std::uint64_t schedules = 0;        // number of schedules with this outcome
+    std::vector<std::string> schedule;  // one of them, to replay with RunOptions::schedule
     bool deadlock = false;
   };
   std::string scenario, engine;
-  std::uint64_t schedules = 0;  // that were played
-  bool complete = false;        // every one that can happen, within `bounds`. Only if there are none, that nothing
-                                // deadlocks is a proof
-  std::string bounds;           // that were asked for: `with at most 2 preemptions`; empty: none
-  std::vector<Class> classes;   // the most frequent first
+  std::uint64_t schedules = 0;  // number of played schedules
+  bool complete = false;       // all possible schedules within `bounds` were played. The absence of deadlocks is proven
+                               // only if `bounds` is empty
+  std::string bounds;          // the requested bounds: `with at most 2 preemptions`; empty: none
+  std::vector<Class> classes;  // the most frequent first
   bool deadlocks() const noexcept;
-  // The classes, each with its share and the schedule to replay it by.
+  // The classes, each with its share and a schedule to replay it.
   std::string str(const Style& style = {}) const;
 };
 
-// Plays every interleaving that can really happen: after each step, the choices are the sessions that are seen not to
-// wait. Throws as run() does, and Error(unavailable) if a schedule could not be played.
+// Plays every interleaving that can really happen: each next step belongs to a session that does not wait. Throws as
+// run() does, and Error(unavailable) if a schedule could not be played.
 Permuted permute(const Scenario& scenario, std::string_view url, const PermuteOptions& options = {});
 
 // --- many of them -------------------------------------------------------------------------------------------------
@@ -262,20 +263,20 @@ class Runner {
   std::unique_ptr<Venue> venue_;
 };
 
-// --- what people see ----------------------------------------------------------------------------------------------
+// --- reports ------------------------------------------------------------------------------------------------------
 
-// Documents about any number of results, in their order. Whatever a scenario or an engine says is text in them and
-// nothing else: it cannot end a string, an element or a script. Bytes that are not UTF-8 are told as `\xHH`.
+// Documents about any number of results, in their order. Text from a scenario or an engine is escaped: it cannot end a
+// string, an element or a script. Bytes that are not UTF-8 become `\xHH`.
 
-// One JSON document with everything a Result has; docs/lab-report.md has its fields.
+// One JSON document with all fields of a Result; docs/lab-report.md describes them.
 std::string json(std::span<const Result> results);
 std::string json(const Permuted& permuted);
 
-// JUnit XML: a suite for each engine, a case for each scenario. A failure and an error bring their transcript.
+// JUnit XML: a suite for each engine, a case for each scenario. A failure or an error contains its transcript.
 std::string junit(std::span<const Result> results);
 
-// One file for a browser that needs nothing else, the network least of all: the grid of scenarios and engines, and of
-// each the swim lanes, with the locks and the graph of waits at every step.
+// One HTML file, which needs no other file and no network. It shows the grid of scenarios and engines, and for each of
+// them the swim lanes, with the locks and the wait-for graph at every step.
 std::string html(std::span<const Result> results);
 
 }  // namespace hierlock::lab

@@ -1,13 +1,13 @@
-// Lock: a lock that is held; released when it goes out of scope.
+// Lock: a held lock. It is released when it goes out of scope.
 //
-//     state     how it got there                                   held()  fence()     release()
-//     empty     default-constructed, or moved from                 false   throws lost  nothing happens
+//     state     reason                                             held()  fence()      release()
+//     empty     default-constructed, or moved from                 false   throws lost  does nothing
 //     held      acquire, try_acquire                               true    the fence    -> released
-//     released  release(), or extend() failed with `deadlock`      false   throws lost  nothing happens
-//     lost      the store took it away; this is a forked child     false   throws lost  -> released
+//     released  release(), or extend() failed with `deadlock`      false   throws lost  does nothing
+//     lost      the store took it away; or in a forked child       false   throws lost  -> released
 //
-// There is no way back from released or lost to held. A Lock may be moved between threads and released by any of them,
-// but one Lock must not be used by two threads at the same moment. A Lock may outlive its Locker.
+// A released or lost Lock never becomes held again. You may move a Lock between threads, and release it on any of them.
+// Two threads must not use one Lock at the same time. A Lock may outlive its Locker.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,12 @@ namespace hierlock {
 
 class Locker;
 
-// Who holds and waits: a request, a task, a coroutine. Made by Locker::owner(), used through AcquireOptions::owner and
-// Lock::give_to. An Owner may be used by several threads; it counts as one party: it cannot exclude itself, and two of
-// its waits are waits of one. So a wait that only another thread of the same Owner could end counts as one that never
-// ends, and is `deadlock`. It must outlive the calls it is passed to, not the locks it holds.
+// Owner: the party that holds locks and waits for them, for example a request, a task or a coroutine. Locker::owner()
+// makes it; AcquireOptions::owner and Lock::give_to use it. An Owner must outlive the calls that it is passed to, but
+// not its locks.
+//
+// Several threads may use one Owner. They count as one party and do not exclude each other. If only another thread of
+// the same Owner could end a wait, the wait counts as endless, and fails with `deadlock`.
 class Owner {
  public:
   Owner(Owner&& other) noexcept;
@@ -57,38 +59,40 @@ class Lock {
   }
   ~Lock() { release(); }
 
-  // A number that is higher than that of every earlier lock in conflict with this one (B3): the same target, an
-  // ancestor or a descendant, whoever held it. Pass it along with what you write, and refuse what comes with a lower
-  // one. Throws Error(lost) unless held().
+  // The fencing token. It is higher than the fence of every earlier lock in conflict with this one (B3). Such a lock is
+  // on the same target, an ancestor or a descendant, and may have had any owner. Store it with each write, and refuse a
+  // write with a lower fence. Throws Error(lost) unless held().
   std::int64_t fence() const;
 
-  // True while the lock is certainly held; without I/O (B4). On shm: it asks the kernel, at most four times a second,
-  // whether the table's file is still there.
+  // True while the lock is certainly held. No I/O (B4). On shm: it asks the kernel at most four times a second whether
+  // the table's file still exists.
   bool held() const noexcept;
   explicit operator bool() const noexcept { return held(); }
 
-  // Triggered when the store takes the lock away. Advisory: ask held() before you write. Made on first use. Nothing
-  // here tells why; on shm: snapshot().log may, on a database its own log. Callbacks run on a thread of the library,
-  // and may release the lock. On mysql: that is a thread for each loss, so that one that takes long delays nobody; on
-  // shm: other losses of the Locker are told when it returns.
+  // The token is triggered when the store takes the lock away. It is advisory: call held() before you write. It does
+  // not give the reason. On shm: snapshot().log may have it, on a database the server's log.
+  //
+  // Callbacks run on a thread of the library, and may release the lock. On mysql: and valkey: each loss has its own
+  // thread, so a slow callback delays no other. On shm: a slow callback delays the callbacks of this Locker's other
+  // losses.
   std::stop_token lost() const;
 
-  // Gives the lock back. Never throws, never blocks for more than 1 s; a second release is harmless (B6).
+  // Releases the lock. Never throws, and never blocks for more than 1 s. A second release is harmless (B6).
   void release() noexcept;
 
-  // Adds a target to this lock, or turns what it holds shared into exclusive; one release ends all. Afterwards fence()
-  // is a new, higher number. The lock's owner asks, whatever options.owner says. On failure:
-  //   timeout, busy, cancelled, exhausted, invalid_argument: the lock holds what it held before. (On mysql: rows that
-  //   were reached stay locked at the server until the release: others may wait for them without need.)
+  // Adds a target to this lock, or upgrades a shared target to exclusive. One release ends all of it. Afterwards
+  // fence() is a new, higher number. The request acts for the lock's owner; options.owner is ignored. On failure:
+  //   timeout, busy, cancelled, exhausted, invalid_argument: the lock holds the same targets as before. (On mysql: some
+  //   new rows may stay locked at the server until the release, so others may wait for them unnecessarily.)
   //   deadlock: the whole lock is released, held() is false
-  //   lost: the store has taken it away, held() is false, and it is still to be released. (On mysql also when a wait
-  //   could not be ended otherwise.)
+  //   lost: the store has taken the lock away, and held() is false. Release it as usual. (On mysql: also if the wait
+  //   could not be ended in another way.)
   void extend(const Target& target, const AcquireOptions& options = {});
 
-  // Hands the lock to another owner (of the same Locker), for the next thread or task. If that owner is waiting and the
-  // hand-over would close a cycle: Error(deadlock), and the lock stays with the owner it has.
+  // Hands the lock to another owner of the same Locker, for the next thread or task. If that owner waits and the
+  // hand-over would close a cycle, give_to throws Error(deadlock), and the lock stays with its present owner.
   void give_to(const Owner& owner);
-  // To the calling thread (or, with Owners::per_handle, to an owner of its own).
+  // Hands the lock to the calling thread (with Owners::per_handle: to a new owner).
   void give_to_this_thread();
 
  private:

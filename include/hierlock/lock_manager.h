@@ -1,18 +1,20 @@
-// LockManager: at most `parallelism` holders of a name at once; 1 is a mutex (M1).
+// LockManager: a name with at most `parallelism` holders at once. A parallelism of 1 is a mutex (M1).
 //
 //     hierlock::LockManager refresh(locker, "token-refresh", 1);
 //     {
 //       auto guard = refresh.lock({.timeout = 30s});
 //       …                                             // read the token, refresh it, store it
-//     }                                               // released, whatever happened (M3)
+//     }                                               // released, also after an exception (M3)
 //
-// Waiting (M2, M4): where the store wakes its waiters (capabilities().wakes_waiters) the manager queues there, first
-// come first served. Otherwise, or with Polling::always, it tries, and on failure sleeps for
-// min(delay * uniform(0.5, 1.5), max_delay), then delay = min(delay * 1.5, max_delay), until the timeout has passed.
+// Waiting (M2, M4): if the store wakes its waiters (capabilities().wakes_waiters), the manager queues there, first
+// come, first served. Otherwise, or with Polling::always, it polls. After a failed try it sleeps for min(delay *
+// uniform(0.5, 1.5), max_delay), then sets delay = min(delay * 1.5, max_delay), until the timeout.
 //
-// Only the owner releases: a wait that failed releases nothing, a second release does nothing (M7). Two managers that
-// disagree on the parallelism of one name, while somebody holds or awaits it: Error(incompatible) that names both
-// numbers. A thread that holds all slots of a name and asks for one more gets Error(deadlock).
+// Only the owner of a slot releases it: a failed wait releases nothing, and a second release does nothing (M7).
+//
+// All managers of a name must have the same parallelism. While a name is held or waited for, a manager with another
+// parallelism gets Error(incompatible), which names both numbers. If a thread holds all slots of a name and asks for
+// one more, it gets Error(deadlock).
 #pragma once
 
 #include <chrono>
@@ -26,9 +28,9 @@
 
 namespace hierlock {
 
-// How long LockManager waits, and how it polls where it has to (M2).
+// How long LockManager waits, and how it polls if it must (M2).
 struct AwaitOptions {
-  // Infinity waits for ever. Not a number and less than zero are invalid_argument, for the delays too.
+  // Infinity: no limit. NaN and negative values are invalid_argument, for the delays too.
   std::chrono::duration<double> timeout{600.0};
   std::chrono::duration<double> initial_delay{1.0};
   std::chrono::duration<double> max_delay{30.0};
@@ -36,7 +38,8 @@ struct AwaitOptions {
 
 enum class Polling : std::uint8_t { where_needed, always };
 
-// What polling is made of; replaced in tests so that nothing sleeps. Empty members mean the real thing.
+// The clock, sleep and random numbers of polling. Tests replace them, so that no test sleeps. An empty member means the
+// real one.
 struct PollingEnvironment {
   std::function<std::chrono::duration<double>()> now{};  // monotonic
   std::function<void(std::chrono::duration<double>)> sleep{};
@@ -44,22 +47,22 @@ struct PollingEnvironment {
   Polling polling = Polling::where_needed;
 };
 
-// May be used by several threads at once.
+// Several threads may use a LockManager at once.
 class LockManager {
  public:
   // The Locker must outlive the manager. Throws invalid_argument for an empty name or a parallelism of 0.
   LockManager(Locker& locker, std::string name, std::uint32_t parallelism, PollingEnvironment environment = {});
 
-  // Takes a slot, or throws Error(timeout) that names the lock and how long it waited. Tries at least once, whatever
-  // the timeout. While polling, the last pause is not cut short: it may end later than the timeout by one pause (M2).
-  // The slot belongs to the calling thread until release_lock(); a thread may take several.
+  // Takes a slot, or throws Error(timeout), which names the lock and the time waited. It tries at least once, whatever
+  // the timeout. Polling does not shorten the last pause, so it may end one pause later than the timeout (M2). The slot
+  // belongs to the calling thread until release_lock(). A thread may take several slots.
   void await_lock(const AwaitOptions& options = {});
 
-  // Gives back the slot that this thread took last. If it has none, or the store took it away meanwhile: false, or with
-  // `raise_exception` Error(lost). Slots of lock() are not among them: they have their own handle.
+  // Releases the slot that this thread took last with await_lock(). If the thread has none, or the store has taken it
+  // away, it returns false, or with `raise_exception` throws Error(lost). Slots from lock() have their own handle.
   bool release_lock(bool raise_exception = false);
 
-  // A slot as a scoped Lock, released on every way out.
+  // Takes a slot as a Lock, which is released at the end of its scope.
   [[nodiscard]] Lock lock(const AwaitOptions& options = {});
 
  private:

@@ -1,10 +1,10 @@
-// Modes: how a node of the hierarchy is held, which modes get along, and what two of them make together.
+// Modes: how a node of the hierarchy is held, which modes are compatible, and which mode combines two others.
 //
-// A lock on a target holds the target itself in X (exclusive) or S (shared) and every ancestor in the matching
-// intention: IX announces "somebody below me is held exclusively", IS "somebody below me is held shared".
+// A lock on a target holds the target itself in X (exclusive) or S (shared). It holds every ancestor in the matching
+// intention mode: IX means that some node below is held exclusively, IS that some node below is held shared.
 // (Gray, Lorie, Putzolu, Traiger: Granularity of Locks in a Shared Data Base, 1976; without its SIX.)
 //
-//          IS   IX   S    X           strongest of two
+//          IS   IX   S    X           strongest(a, b)
 //     IS   yes  yes  yes  no          IS  IX  S   X
 //     IX   yes  yes  no   no          IX  IX  X   X      IX with S is X: SIX does not exist here
 //     S    yes  no   yes  no          S   X   S   X
@@ -21,7 +21,7 @@ enum class Mode : std::uint8_t { IS, IX, S, X };
 
 inline constexpr std::array<Mode, 4> all_modes{Mode::IS, Mode::IX, Mode::S, Mode::X};
 
-// True when two different holders may hold one node in `a` and `b` at the same time. Symmetric.
+// True if two different holders may hold one node in `a` and `b` at the same time. Symmetric.
 constexpr bool compatible(Mode a, Mode b) noexcept {
   constexpr bool table[4][4] = {
       {true, true, true, false},
@@ -32,7 +32,7 @@ constexpr bool compatible(Mode a, Mode b) noexcept {
   return table[static_cast<int>(a)][static_cast<int>(b)];
 }
 
-// The weakest mode that grants everything `a` and `b` grant. Commutative, associative, idempotent.
+// The weakest mode that grants everything that `a` and `b` grant. Commutative, associative, idempotent.
 constexpr Mode strongest(Mode a, Mode b) noexcept {
   constexpr Mode table[4][4] = {
       {Mode::IS, Mode::IX, Mode::S, Mode::X},
@@ -43,10 +43,10 @@ constexpr Mode strongest(Mode a, Mode b) noexcept {
   return table[static_cast<int>(a)][static_cast<int>(b)];
 }
 
-// True when a holder in `held` needs nothing more to have `wanted` too.
+// True if a holder in `held` needs no stronger mode to have `wanted`.
 constexpr bool covers(Mode held, Mode wanted) noexcept { return strongest(held, wanted) == held; }
 
-// The mode that every ancestor of a node held in `mode` is held in.
+// The mode of all ancestors of a node that is held in `mode`.
 constexpr Mode intention(Mode mode) noexcept { return mode == Mode::X || mode == Mode::IX ? Mode::IX : Mode::IS; }
 
 constexpr std::string_view to_string(Mode mode) noexcept {

@@ -1,16 +1,18 @@
-// Mutex: a target in the shape of the standard's mutexes (B9).
+// Mutex: a target with the interface of a standard mutex (B9).
 //
 //     hierlock::Mutex mutex(locker, "u1/a1");
 //     std::unique_lock guard(mutex);                // or std::shared_lock, std::scoped_lock(m1, m2, m3)
 //
-// Meets Lockable, TimedLockable, and SharedTimedLockable. Where the store cannot hold this target shared, the
-// constructor says so if `Sharing::required` is asked for, and lock_shared() throws Error(unsupported) otherwise.
+// Mutex meets Lockable, TimedLockable and SharedTimedLockable. If the store cannot hold this target shared,
+// lock_shared() throws Error(unsupported). With `Sharing::required` the constructor throws it already.
 //
-// As with std::shared_mutex, the thread that locks is the thread that unlocks, and a thread that waits for its own lock
-// would hang: here it is a thrown Error(deadlock), from try_lock() as well, so that std::scoped_lock on two mutexes of
-// which one is the other's target or ancestor ends too. (With Owners::per_handle that is so for one Mutex object only:
-// two of them are strangers to each other.) A thread may lock shared several times. lock() may throw any Error;
-// unlock() never throws, and unlocking what this thread has not locked does nothing.
+// As with std::shared_mutex, the thread that locks must unlock. A thread that waits for its own lock gets
+// Error(deadlock) instead of a hang. try_lock() throws it too: otherwise std::scoped_lock on a mutex and a mutex of its
+// ancestor would try the two in turn for ever. (With Owners::per_handle this works for one Mutex object only: two Mutex
+// objects have different owners.)
+//
+// A thread may lock shared several times. lock() may throw any Error. unlock() never throws. If this thread has not
+// locked the mutex, unlock() does nothing.
 #pragma once
 
 #include <chrono>
@@ -26,12 +28,12 @@ class Mutex {
  public:
   enum class Sharing : std::uint8_t { if_possible, required };
 
-  // The Locker must outlive the Mutex. The target must be exclusive and not slots: otherwise invalid_argument. With
-  // Sharing::required, `unsupported` if the store cannot hold it shared; where only the store can tell, it is asked.
+  // The Locker must outlive the Mutex. Throws invalid_argument if the target is shared or slots. With Sharing::required
+  // it throws `unsupported` if the store cannot hold the target shared. If only the store knows, it asks the store.
   Mutex(Locker& locker, Target target, Sharing sharing = Sharing::if_possible);
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
-  // Releases whatever is still locked through it.
+  // Releases all locks that were taken through this Mutex.
   ~Mutex() = default;
 
   void lock();
@@ -60,11 +62,11 @@ class Mutex {
   }
   void unlock_shared() noexcept;
 
-  // The fence of the exclusive lock this thread holds. Throws Error(lost) if it holds none.
+  // The fence of this thread's exclusive lock. Throws Error(lost) if it holds none.
   std::int64_t fence() const;
 
  private:
-  // Standard durations may be hours::max(): anything over a century is a century. Not a number is no wait.
+  // Standard durations may be hours::max(): a wait of more than a century becomes a century. NaN becomes no wait.
   template <class Rep, class Period>
   static std::chrono::nanoseconds clamp(const std::chrono::duration<Rep, Period>& wait) {
     using Century = std::chrono::duration<double, std::ratio<3'155'760'000>>;
@@ -80,7 +82,7 @@ class Mutex {
 
   bool try_exclusive(std::chrono::nanoseconds wait);
   bool try_shared(std::chrono::nanoseconds wait);
-  // Throws Error(deadlock) if this thread would wait for itself.
+  // Throws Error(deadlock) if this thread would wait for its own lock.
   void refuse_self_wait(const Target& wanted) const;
   void keep(std::vector<Held>& held, Lock lock);
   void drop(std::vector<Held>& held) noexcept;
@@ -90,7 +92,7 @@ class Mutex {
   const Target shared_;
 
   mutable std::mutex mutex_;  // guards what follows; never held while waiting for a lock or releasing one
-  std::vector<Held> held_;    // more than one only if the store took the earlier ones away
+  std::vector<Held> held_;    // has more than one only if the store took the earlier ones away
   std::vector<Held> held_shared_;
 };
 

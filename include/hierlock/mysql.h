@@ -1,4 +1,4 @@
-// mysql:// stores, a component of its own: link hierlock::mysql and enable it once, before the first open().
+// The store mysql://, a separate component. Link hierlock::mysql, and call enable() once before the first open().
 //
 //     #include <hierlock/hierlock.h>
 //     #include <hierlock/mysql.h>
@@ -9,22 +9,24 @@
 //       …
 //     }
 //
-// mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE, on MySQL and on MariaDB (recognised by itself)
-//     ?table=NAME             the rows that are locked (default hier_lock_buckets); its settings are in NAME_settings
-//     ?buckets=N ?levels=N    must be what the database has recorded (default 10,000,000 and 3 when it is made)
-//     ?provision=lazy         missing tables and rows are made when they are first needed; otherwise not_provisioned
-//     ?connections=N          at most so many at once (default 16): each lock that is held needs one
-//     ?publish_after=MS       what lasts so long is written down for status and deadlock detection (default 1000)
-//     ?views=off              snapshots do not ask the server's own views (default on)
-//     ?tls=off|on|verify ?ca=FILE    default: verify, except on loopback and sockets: off
+// mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE works on MySQL and on MariaDB. The store detects which one it is.
+//     ?table=NAME             the table whose rows are locked (default hier_lock_buckets); NAME_settings has its
+//     settings ?buckets=N ?levels=N    must match the recorded settings; a new table has 10,000,000 and 3 by default
+//     ?provision=lazy         makes missing tables and rows when they are first needed; otherwise: not_provisioned
+//     ?connections=N          at most N connections (default 16): each held lock on a path needs one. Names and slots
+//                             need at most 8 more
+//     ?gate=off               a released lock always goes back to the server, never directly to a local waiter
+//     ?publish_after=MS       publishes locks and waits of this age for status and deadlock detection (default 1000)
+//     ?views=off              snapshots do not read the server's own views (default on)
+//     ?tls=off|on|verify ?ca=FILE    default: verify; off on loopback and sockets
 //     ?socket=PATH            instead of a host
-//     ?password_file=FILE ?password_env=NAME    so that it is in no process list; one of the two
-// docs/mysql.md tells what such a lock is, what it costs, and what it cannot do.
+//     ?password_file=FILE ?password_env=NAME    use one of the two to keep the password out of process lists
+// docs/mysql.md explains how such a lock works, what it costs, and what it cannot do.
 #pragma once
 
 namespace hierlock::mysql {
 
-// Makes open() know mysql://. May be called more than once.
+// Makes open() accept mysql://. You may call it more than once.
 void enable();
 
 }  // namespace hierlock::mysql

@@ -1,5 +1,5 @@
-// For those who run a store: make its tables, ask what is wrong with it, see what a lock becomes there. The same as
-// `hierlock provision`, `doctor` and `explain`. Each throws unsupported for a store that needs nothing of the kind.
+// For operators of a store: make its tables, check its setup, and print the statements of a lock. The tool has the same
+// as `hierlock provision`, `doctor` and `explain`. If a call does not apply to a store, it throws `unsupported`.
 #pragma once
 
 #include <chrono>
@@ -16,37 +16,37 @@
 namespace hierlock {
 
 struct ProvisionOptions {
-  std::optional<std::uint32_t> buckets{};  // rows a level; default: what is recorded, or 10,000,000
-  std::optional<unsigned> levels{};        // default: what is recorded, or 3
-  std::uint32_t chunk = 50'000;            // rows in one transaction
-  std::uint64_t throttle = 0;              // rows a second, at most; 0: as fast as it goes
+  std::optional<std::uint32_t> buckets{};  // rows per level; default: the recorded number, or 10,000,000
+  std::optional<unsigned> levels{};        // default: the recorded number, or 3
+  std::uint32_t chunk = 50'000;            // rows per transaction
+  std::uint64_t throttle = 0;              // at most so many rows per second; 0: no limit
 
   struct Progress {
-    std::uint64_t rows = 0, of = 0;    // rows that were made or found; all that there will be
-    std::uint64_t made = 0;            // of these, by this run
-    std::uint64_t bytes = 0;           // what the table takes at the end, estimated
-    std::chrono::nanoseconds spent{};  // so far
-    std::chrono::nanoseconds left{};   // estimated
+    std::uint64_t rows = 0, of = 0;    // rows that exist now; rows at the end
+    std::uint64_t made = 0;            // rows that this run has made
+    std::uint64_t bytes = 0;           // estimated size of the table at the end
+    std::chrono::nanoseconds spent{};  // time so far
+    std::chrono::nanoseconds left{};   // estimated time left
   };
-  // Told after each chunk; false ends it there, and the next run goes on.
+  // Called after each chunk. If it returns false, the run ends there, and the next run continues.
   std::function<bool(const Progress&)> on_progress{};
 };
-// Makes the tables and rows that locks need (H11). May be killed, run again, and run by two at once.
+// Makes the tables and rows that locks need (H11). You may kill it, run it again, and run it twice at once.
 void provision(std::string_view url, const ProvisionOptions& options = {});
 
-// One thing that was looked at.
+// The result of one check.
 struct Finding {
   enum class Verdict : std::uint8_t { good, slow, unsafe, unknown };
-  std::string check;  // a short name that stays: `isolation`, `galera`
+  std::string check;  // a short name that never changes: `isolation`, `galera`
   Verdict verdict = Verdict::good;
-  std::string text;  // what there is
-  std::string fix;   // what to do; empty when good
+  std::string text;  // what the check found
+  std::string fix;   // what to do; empty if the verdict is good
 };
 std::string_view to_string(Finding::Verdict verdict) noexcept;
-// What is unsafe or slow in this set-up (H17). Changes nothing.
+// Reports what is unsafe or slow in this setup (H17). Changes nothing.
 std::vector<Finding> doctor(std::string_view url);
 
-// The statements that acquire and release these targets there, as the store would be sent them.
+// Returns the statements that the store would receive to acquire and release these targets.
 std::string statements(std::string_view url, std::span<const Target> targets);
 
 }  // namespace hierlock

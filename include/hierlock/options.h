@@ -1,4 +1,4 @@
-// Options: how long to wait, on whose behalf, and whom to tell. Plain aggregates for designated initialisers.
+// Options: how long to wait, for which owner, and which events to report. Plain aggregates for designated initialisers.
 #pragma once
 
 #include <chrono>
@@ -17,57 +17,58 @@ class Owner;
 
 // For one acquire: locker.acquire("u1/a1", {.timeout = 50ms, .cancel = token, .note = "order 17"}).
 struct AcquireOptions {
-  // How long to wait. None: for ever. Zero: not at all (on shm:, up to 1 s if a process
-  // was stopped in the middle of a change); a conflict is `busy`. Negative counts as zero.
+  // How long to wait. None: for ever. Zero: do not wait; a conflict is `busy`. (If another process is stopped in the
+  // middle of a change, shm: may still take up to 1 s.) A negative timeout counts as zero.
   std::optional<std::chrono::nanoseconds> timeout{};
   // Ends the wait with `cancelled`.
   std::stop_token cancel{};
-  // Who asks, {.owner = &owner} with Owner owner = locker.owner("request 17"). None: the calling thread (or the handle
-  // itself, see OpenOptions::owners).
+  // The owner of the lock: {.owner = &owner} with Owner owner = locker.owner("request 17"). None: the calling thread,
+  // or the handle itself (see OpenOptions::owners).
   const Owner* owner = nullptr;
   // Shown beside the holder in snapshot() and status. At most 255 bytes are kept.
   std::string_view note{};
 };
 
-// Something that happened while waiting. Views are valid during the callback only.
+// An event of a request that waits or is refused. The string views are valid only during the callback.
 struct Event {
   enum class Kind : std::uint8_t {
-    wait_begins,   // the acquire could not be granted at once
-    wait_goes_on,  // it has been waiting for another OpenOptions::long_wait
-    wait_granted,  // it got what it waited for
-    wait_failed,   // it did not: see `error`
-    refused,       // it failed without waiting (busy, deadlock with itself, exhausted): see `error`
+    wait_begins,   // the request must wait
+    wait_goes_on,  // the request has waited for another OpenOptions::long_wait
+    wait_granted,  // the wait ended with the lock
+    wait_failed,   // the wait ended without the lock: see `error`
+    refused,       // the request failed without a wait (busy, deadlock with its own lock, exhausted): see `error`
   };
   Kind kind;
-  std::string_view target;            // what was asked for, as text
-  std::string_view owner;             // who asked
-  std::string_view blocked_by;        // wait_begins, wait_goes_on: who stands in the way, in words
-  std::chrono::nanoseconds waited{};  // since the wait began
+  std::string_view target;            // the request's target, as text
+  std::string_view owner;             // the request's owner
+  std::string_view blocked_by;        // wait_begins, wait_goes_on: the owner in the way, in words
+  std::chrono::nanoseconds waited{};  // time since the wait began
   std::optional<ErrorKind> error{};
 };
 
 std::string_view to_string(Event::Kind kind) noexcept;
 
 enum class Owners : std::uint8_t {
-  per_thread,  // the calling thread owns what it acquires: asking twice for the same thing is `deadlock`, not a hang
-  per_handle,  // every handle is an owner of its own: for pools and coroutines that move between threads. A thread that
-               // waits for itself then waits for ever, or until its timeout
+  per_thread,  // the calling thread owns its locks: if it asks again for a lock that it holds, it gets `deadlock`
+  per_handle,  // every handle is a separate owner, for thread pools and coroutines that move between threads. If a
+               // thread asks again for a lock that it holds, it waits for ever, or until its timeout
 };
 
 // For one Locker: hierlock::open("memory:", {.owners = Owners::per_handle}).
 struct OpenOptions {
   Owners owners = Owners::per_thread;
-  // Called on the waiting thread, with no lock of the library held, for acquires that wait or are refused; granted
-  // acquires that did not wait are only counted (stats()). It must not throw; if it does, what it threw is dropped.
+  // Called for acquires that wait or are refused. (stats() only counts acquires that are granted without a wait.) It
+  // runs on the waiting thread, while the thread holds no mutex of the library. It must not throw; exceptions are
+  // dropped.
   std::function<void(const Event&)> on_event{};
-  // A wait that lasts this long is told to on_event, and again each time it has lasted as long once more.
+  // on_event is called with wait_goes_on each time that a wait has lasted this long.
   std::chrono::nanoseconds long_wait = std::chrono::seconds(10);
-  // shm: makes a table that is not there. False: open() throws not_provisioned instead, for those who only look.
+  // True: shm: creates a missing table. False: open() throws not_provisioned instead, for programs that only look.
   bool create = true;
-  // How long open() may take altogether at a store that needs a server. None: 5 s to connect, and 5 s more to read what
-  // the server has recorded. When the time is up: `unavailable`. memory: and shm: need no server and ignore it.
+  // How long open() may take in total on a store that needs a server. None: 5 s to connect, and 5 s more to read the
+  // recorded settings. After that, open() throws `unavailable`. memory: and shm: ignore this option.
   std::optional<std::chrono::nanoseconds> connect_timeout{};
-  // Ends open() with `cancelled`, within 50 ms, at a store that needs a server. An opened Locker does not use it.
+  // Ends open() with `cancelled` within 50 ms, on a store that needs a server. An opened Locker does not use it.
   std::stop_token cancel{};
 };
 

@@ -1,4 +1,4 @@
-// retry: runs a piece of work again while it fails with something that another try may cure (X9).
+// retry: runs a piece of work again if it fails with an error that another try may avoid (X9).
 //
 //     const int left = hierlock::retry({.tries = 8, .conflicts = true}, [&] {
 //       hierlock::rows::Transaction transaction(session);    // rolled back unless committed
@@ -7,16 +7,16 @@
 //       return quantity;
 //     });
 //
-// It retries an Error that is retryable() (timeout, busy, deadlock, serialization, exhausted, unavailable) and,
-// with `conflicts`, a `conflict`. Say `conflicts` only if the work reads the row again itself. A change that a person
-// made after looking at an old row must not be repeated: that person has to look again. Anything else that the work
-// throws passes through at once, after one try.
+// retry() repeats the work after an Error that is retryable(): timeout, busy, deadlock, serialization, exhausted,
+// unavailable. With `conflicts` it also repeats the work after a `conflict`. Set `conflicts` only if the work itself
+// reads the row again. If a person decided on a change from an old row, that person must look at the new row first. All
+// other exceptions of the work pass through at once.
 //
-// The pauses between tries are those of M4: min(delay * uniform(0.5, 1.5), max_delay), then delay = min(delay * 1.5,
+// The pauses between tries follow M4: min(delay * uniform(0.5, 1.5), max_delay), then delay = min(delay * 1.5,
 // max_delay).
 //
-// The work must leave nothing behind when it throws. A transaction that is rolled back does that; a message that was
-// sent does not.
+// If the work throws, it must leave no effect behind. A rolled-back transaction leaves none. A message that was sent is
+// an effect.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@
 
 namespace hierlock {
 
-// One try that failed and is followed by another one.
+// A failed try that is followed by another one.
 struct Retried {
   unsigned attempt;                     // 1 for the first try
   Error error;                          // why it failed
@@ -38,19 +38,20 @@ struct Retried {
 };
 
 struct RetryPolicy {
-  unsigned tries = 10;  // in all, the first one included; 0 is invalid_argument
-  // No pause ends later than this after the first try began. None: only `tries` counts.
+  unsigned tries = 10;  // in total, with the first one; 0 is invalid_argument
+  // No pause ends later than this after the start of the first try. None: only `tries` counts.
   std::optional<std::chrono::duration<double>> timeout = std::chrono::duration<double>(30.0);
   std::chrono::duration<double> initial_delay{0.01};
   std::chrono::duration<double> max_delay{1.0};
   bool conflicts = false;  // also retry `conflict`
-  // Ends a pause at once. retry() then throws `cancelled`, which names what the last try failed with.
+  // Ends a pause at once. Then retry() throws `cancelled`; the message has the error of the last try.
   std::stop_token cancel{};
-  // Told of each try that will be repeated, before the pause. What it throws ends the retrying.
+  // Called before each pause. If it throws, retry() ends with that exception.
   std::function<void(const Retried&)> on_retry{};
 };
 
-// What pauses are made of; replaced in tests so that nothing sleeps. Empty members mean the real thing.
+// The clock, sleep and random numbers of the pauses. Tests replace them, so that no test sleeps. An empty member means
+// the real one.
 struct RetryEnvironment {
   std::function<std::chrono::duration<double>()> now{};  // monotonic
   std::function<void(std::chrono::duration<double>)> sleep{};
@@ -62,8 +63,8 @@ namespace detail {
 void retry(const RetryPolicy& policy, const RetryEnvironment& environment, const std::function<void()>& attempt);
 }  // namespace detail
 
-// Returns what `work` returns. When tries or time are used up it throws the last Error again, with the same kind,
-// native code and cycle; its message says how often and for how long the work was tried.
+// Returns the result of `work`. When tries or time are used up, retry() throws the last Error again, with the same
+// kind, native code and cycle. The message adds how often and for how long the work was tried.
 template <class Work>
 auto retry(const RetryPolicy& policy, Work&& work, const RetryEnvironment& environment = {}) {
   using Result = std::invoke_result_t<Work&>;

@@ -1,15 +1,15 @@
-// rows: exclusion on rows of the application's own tables, inside the session and the transaction that it already has.
-// A component of its own: link hierlock::rows. On MySQL, MariaDB, PostgreSQL and SQLite.
+// rows: exclusion on rows of the application's own tables, in the application's own session and transaction. It works
+// on MySQL, MariaDB, PostgreSQL and SQLite. It is a separate component: link hierlock::rows.
 //
 //     soci::session sql(…);                                          // the application's own client
-//     hierlock::rows::SociAdapter adapter(sql);                      // rows_soci.h; any client will do, see Adapter
+//     hierlock::rows::SociAdapter adapter(sql);                      // rows_soci.h; for other clients see Adapter
 //     hierlock::rows::Session session(adapter);
 //     const hierlock::rows::Table stock("stock", {.key = {"item"}, .columns = {"quantity"}, .version = "version"});
 //
-//     // Guarded (X3): the check and the change are one statement. False: there is not enough.
+//     // Guarded (X3): one statement checks and changes the row. False: there is not enough stock.
 //     session.guarded_update(stock, {"tea"}, {add("quantity", -5)}, {at_least("quantity", 5)});
 //
-//     // Optimistic (X4): nothing is locked. A row that has changed since it was read is `conflict`.
+//     // Optimistic (X4): no lock. If the row has changed since it was read, update() throws `conflict`.
 //     auto row = session.fetch(stock, {"tea"});
 //     row->set("quantity", row->get<int>("quantity") + 10);
 //     session.update(*row);
@@ -17,26 +17,29 @@
 //     // Pessimistic (X7): the row is locked until the transaction ends.
 //     auto locked = session.fetch_for_update(stock, {"tea"}, {.wait = Wait::at_most(200ms)});
 //
-// docs/rows.md has the SQL of each engine, and docs/choosing.md says which method suits which work.
+// docs/rows.md has the SQL of each engine. docs/choosing.md says which method suits which work.
 //
 // Errors: hierlock::Error, with the same kinds on every engine (X9).
-//     conflict          the row is not as it was read (or is gone: the message says which)
+//     conflict          the row has changed since it was read, or is gone; the message says which
 //     timeout           the wait ended without the lock
-//     busy              no wait was asked for, and another transaction holds the row
+//     busy              the request must not wait, and another transaction holds the row
 //     deadlock          the engine ended this transaction, or this wait, to break a cycle
-//     serialization     the engine asks for the transaction to be run again
-//     lost              a fence was too low; or a COMMIT was sent and its answer never came
+//     serialization     the engine asks to run the transaction again
+//     lost              the fence was too low; or the answer to a COMMIT never came
 //     unsupported       this engine cannot do that
 //     not_provisioned   no such table or column
 //     denied, unavailable, exhausted, cancelled    as everywhere in hierlock
 //     invalid_argument  a malformed call, or the database refused the statement (constraint, type)
-// native_code() is the engine's own number; of PostgreSQL sqlstate_number() of the SQLSTATE. **After any Error, end the
-// transaction**: PostgreSQL has aborted it, and on MySQL locks of the failed statement may remain. Transaction does so.
+// native_code() is the engine's own number; for PostgreSQL it is sqlstate_number() of the SQLSTATE.
 //
-// Identifiers are checked (ASCII letters, digits and _, not beginning with a digit, at most 63) and quoted. PostgreSQL
-// therefore compares them as they are written: name tables as \d shows them. Values are always bound.
+// **After any Error, end the transaction.** PostgreSQL has aborted it. On MySQL, locks of the failed statement may
+// remain. The class Transaction ends it for you.
 //
-// A Session belongs to one thread at a time, like the session of the client below it.
+// An identifier has at most 63 ASCII letters, digits and _, and does not begin with a digit. The module checks and
+// quotes identifiers. So PostgreSQL compares them exactly as written: name tables as \d shows them. The module always
+// binds values.
+//
+// Only one thread at a time may use a Session, as with the client's own session.
 #pragma once
 
 #include <charconv>
@@ -61,7 +64,8 @@ namespace hierlock::rows {
 
 // --- values ---------------------------------------------------------------------------------------------
 
-// What a column holds. Clients that fetch everything as text give std::string; get<T>() reads numbers from it.
+// The value of a column. Some clients return every value as text, as std::string; get<T>() also reads numbers from
+// text.
 class Value {
  public:
   using Held = std::variant<std::nullptr_t, std::int64_t, double, std::string>;
@@ -80,8 +84,8 @@ class Value {
   bool is_null() const noexcept { return std::holds_alternative<std::nullptr_t>(held_); }
   const Held& held() const noexcept { return held_; }
 
-  // As an integer, a floating-point number, bool, std::string or std::optional of these. Throws invalid_argument if the
-  // value is not one, or does not fit.
+  // The value as an integer, a floating-point number, bool, std::string, or std::optional of these. Throws
+  // invalid_argument if the value has another type, or does not fit.
   template <class T>
   T get() const;
 
@@ -114,46 +118,46 @@ using Key = std::vector<Value>;  // in the order of the table's key columns: {"t
 enum class Engine : std::uint8_t { mysql, mariadb, postgres, sqlite };
 std::string_view to_string(Engine engine) noexcept;
 
-// How the client writes the place of the second bound value.
+// How the client writes a placeholder; here that of the second bound value.
 enum class Placeholder : std::uint8_t {
   question,  // ?
   dollar,    // $2
   colon,     // :p2
 };
 
-// What became of a statement.
+// The result of a statement.
 struct Reply {
   std::vector<std::vector<Value>> rows{};
-  // Rows that an UPDATE or DELETE matched. On MySQL connect with CLIENT_FOUND_ROWS (SOCI does): otherwise the server
-  // counts only rows that changed, and a guarded or fenced update that changes nothing counts as refused.
+  // Rows that an UPDATE or DELETE matched. On MySQL, connect with CLIENT_FOUND_ROWS (SOCI does). Otherwise the server
+  // counts only changed rows, and a guarded or fenced update that changes no value counts as refused.
   std::int64_t affected = 0;
-  // The engine's error number; of SQLite the extended one. 0: no error. PostgreSQL has none: see `state`.
+  // The engine's error number; for SQLite the extended one. 0: no error. PostgreSQL has no numbers: see `state`.
   std::int64_t code = 0;
-  std::string state{};    // the SQLSTATE, where the client tells it; PostgreSQL needs it
-  std::string message{};  // the engine's words
+  std::string state{};    // the SQLSTATE, if the client returns it; required for PostgreSQL
+  std::string message{};  // the engine's error message
   bool failed() const noexcept { return code != 0 || !message.empty(); }
 };
 
-// A client library, as the module sees it. docs/rows.md shows a whole one in 60 lines.
+// The interface to a client library. docs/rows.md shows a complete adapter in 60 lines.
 class Adapter {
  public:
   virtual ~Adapter() = default;
   virtual Engine engine() const = 0;
   virtual Placeholder placeholder() const = 0;
-  // Runs one statement in the session's transaction, with the values bound in order. `columns`: how many the result
-  // has; 0 for statements without one. An error of the database is told in the Reply, not thrown. So is a COMMIT that
-  // PostgreSQL answers by the command tag ROLLBACK, because an earlier statement had failed: state 25P02.
+  // Runs one statement in the session's transaction, and binds the values in order. `columns` is the number of result
+  // columns; 0 for statements without a result. The Reply reports errors of the database; run() does not throw them. If
+  // an earlier statement failed, PostgreSQL answers COMMIT with the command tag ROLLBACK. Report that as state 25P02.
   virtual Reply run(const std::string& sql, std::span<const Value> values, std::size_t columns) = 0;
 };
 
-// Error::native_code() of a SQLSTATE: its five characters as a number of base 36.
+// Error::native_code() for a SQLSTATE: its five characters as a number in base 36.
 std::int64_t sqlstate_number(std::string_view state) noexcept;
 
 // --- tables and rows ------------------------------------------------------------------------------------
 
 struct TableColumns {
   std::vector<std::string> key{};      // the primary key, in its order; at least one column
-  std::vector<std::string> columns{};  // the others that are read and written
+  std::vector<std::string> columns{};  // the other columns to read and write
   std::string version{};               // an integer column, NOT NULL, 0 on insert (X4); empty: the table has none
   std::string fence{};                 // a 64-bit integer column, NULL or 0 on insert (X11); empty: the table has none
 };
@@ -161,7 +165,7 @@ struct TableColumns {
 // A table of the application. Immutable and cheap to copy; threads may share it.
 class Table {
  public:
-  // `name` is TABLE or SCHEMA.TABLE. Throws invalid_argument for a name that is not allowed, or one that stands twice.
+  // `name` is TABLE or SCHEMA.TABLE. Throws invalid_argument if a name is not allowed or appears twice.
   Table(std::string name, TableColumns columns);
 
   const std::string& name() const noexcept { return data_->name; }
@@ -176,13 +180,13 @@ class Table {
   std::shared_ptr<const Data> data_;
 };
 
-// A row as it was fetched. Its key and version are what the database said: there is no way to set them (X5).
+// A fetched row. Its key and version come from the database; you cannot set them (X5).
 class Row {
  public:
   const Table& table() const noexcept { return table_; }
   const Key& key() const noexcept { return key_; }
-  // The version that was read, or that this row's last update() made. Keep it with a form that a user fills in, and
-  // check it in a later transaction by fetch_checked(). Throws invalid_argument if the table has no version column.
+  // The version that was read, or the one from this row's last update(). Keep it with a form that a user fills in.
+  // Check it in a later transaction with fetch_checked(). Throws invalid_argument if the table has no version column.
   std::int64_t version() const;
 
   // A column of TableColumns::columns. Throws invalid_argument for any other name.
@@ -191,7 +195,7 @@ class Row {
   T get(std::string_view column) const {
     return (*this)[column].template get<T>();
   }
-  // Changes the row in memory; update() writes what was changed. Key, version and fence are not among the columns.
+  // Changes the row in memory. update() writes the changed columns. You cannot change key, version and fence.
   void set(std::string_view column, Value value);
 
  private:
@@ -202,13 +206,13 @@ class Row {
   Table table_;
   Key key_;
   std::vector<Value> values_;          // in the order of TableColumns::columns
-  std::vector<std::uint8_t> changed_;  // of each value: set() since it was read or written; empty: none
+  std::vector<std::uint8_t> changed_;  // for each value: set() since it was read or written; empty: none
   std::optional<std::int64_t> version_;
 };
 
-// --- what is written ------------------------------------------------------------------------------------
+// --- changes and guards ---------------------------------------------------------------------------------
 
-// One assignment of an update. A column may stand in one of them only.
+// One assignment of an update. An update may assign each column once.
 struct Change {
   std::string column;
   Value value;
@@ -243,7 +247,7 @@ inline Guard at_least(std::string column, Value value) {
 inline Guard is_null(std::string column) { return {std::move(column), Guard::Test::null}; }
 inline Guard is_not_null(std::string column) { return {std::move(column), Guard::Test::not_null}; }
 
-// What became of a versioned update or delete (X4).
+// The result of a versioned update or delete (X4).
 enum class Outcome : std::uint8_t { done, conflict, vanished };
 
 // --- locks ----------------------------------------------------------------------------------------------
@@ -253,13 +257,13 @@ class Wait {
  public:
   enum class Kind : std::uint8_t { for_ever, at_most, no_wait, skip_locked };
 
-  // Until the lock is granted. PostgreSQL still obeys a lock_timeout that the session, role or database has set.
+  // Until the lock is granted. PostgreSQL still applies a lock_timeout that the session, role or database has set.
   static Wait for_ever() { return Wait(Kind::for_ever, {}); }
-  // Then `timeout`. Rounded up to milliseconds; zero or less is no_wait().
+  // At most this time, then `timeout`. The time is rounded up to milliseconds; zero or less means no_wait().
   static Wait at_most(std::chrono::nanoseconds time);
-  // A row that is locked is `busy`.
+  // Does not wait: a locked row is `busy`.
   static Wait no_wait() { return Wait(Kind::no_wait, {}); }
-  // A row that is locked is left out. For queues; SQLite has no rows to skip: `unsupported`.
+  // Leaves out locked rows, for queues. SQLite has no row locks: `unsupported`.
   static Wait skip_locked() { return Wait(Kind::skip_locked, {}); }
 
   Kind kind() const noexcept { return kind_; }
@@ -272,9 +276,10 @@ class Wait {
 };
 
 enum class Strength : std::uint8_t {
-  read,             // shared: others may read-lock it too. SQLite has no such lock: `unsupported`
+  read,             // shared: others may lock the row for reading, too. SQLite has no such lock: `unsupported`
   write,            // exclusive
-  force_increment,  // exclusive, and the version is incremented at once: optimistic readers of now will conflict
+  force_increment,  // exclusive, and increments the version at once: an optimistic writer that has read the row before
+                    // gets `conflict`
 };
 
 struct LockOptions {
@@ -313,7 +318,7 @@ class Fetched;
 //     const hierlock::rows::Mapping<Stock> stock(
 //         "stock", {{"item", &Stock::item}}, {{"quantity", &Stock::quantity}}, "version");
 //
-// The version is not a member: Fetched keeps it, out of reach (X5).
+// The version is not a member of T: Fetched keeps it, and nobody can change it (X5).
 template <class T>
 class Mapping {
  public:
@@ -356,7 +361,8 @@ class Mapping {
   Table table_;
 };
 
-// A row as the application's struct. Change `value` and give it to Session::update(). The Mapping must outlive it.
+// A row as the application's struct. Change `value`, and pass the Fetched to Session::update(). The Mapping must
+// outlive it.
 template <class T>
 class Fetched {
  public:
@@ -364,7 +370,7 @@ class Fetched {
 
   std::int64_t version() const { return row_.version(); }
   const Key& key() const noexcept { return row_.key(); }
-  // The row with the changes of `value` in it. Throws invalid_argument if a member of the key was changed.
+  // The row with the changes of `value`. Throws invalid_argument if a member of the key was changed.
   Row& row() {
     for (std::size_t i = 0; i < mapping_->key_.size(); ++i) {
       if (!(mapping_->key_[i].read(value) == mapping_->key_[i].read(original_))) {
@@ -386,17 +392,17 @@ class Fetched {
       : value(fetched), mapping_(&mapping), row_(std::move(row)), original_(std::move(fetched)) {}
   const Mapping<T>* mapping_;
   Row row_;
-  T original_;  // as the row in the database, so that only what changed is written
+  T original_;  // the row as it is in the database, to write only changed columns
 };
 
 // --- the session ----------------------------------------------------------------------------------------
 
 struct SessionOptions {
-  Wait wait = Wait::for_ever();  // of a locking fetch that says nothing else
+  Wait wait = Wait::for_ever();  // default for locking fetches
 };
 
 enum class Begin : std::uint8_t {
-  write,  // SQLite: BEGIN IMMEDIATE, with the session's default wait. Elsewhere an ordinary BEGIN
+  write,  // SQLite: BEGIN IMMEDIATE, with the session's default wait. Other engines: an ordinary BEGIN
   read,   // an ordinary BEGIN
 };
 
@@ -409,54 +415,58 @@ class Session {
 
   Engine engine() const { return adapter_.engine(); }
 
-  // Refused (invalid_argument) while a transaction that began here is open; one of the application's own must not be
-  // open either: MySQL would commit it. The application may as well begin and end its transactions through its own
-  // client. A transaction that begins here must end here, or by Transaction. Once a statement of it has failed with an
-  // Error, only rollback() is possible; anything else is refused, since the engine may have ended the transaction.
+  // Begins a transaction. Throws invalid_argument if a transaction of begin() is open. The application must not have
+  // its own transaction open either: MySQL would commit it.
+  //
+  // The application may instead begin and end its transactions through its own client. A transaction that begins here
+  // must end with commit(), rollback() or Transaction. If a statement of it fails with an Error, only rollback() works
+  // from then on. All other calls are refused, because the engine may have ended the transaction.
   void begin(Begin how = Begin::write);
-  // SQLite: waits for readers as the session's default says. Elsewhere COMMIT waits for nobody.
-  // If the connection breaks while COMMIT is under way, nobody knows whether it took effect: `lost`, not retryable.
+  // On SQLite, COMMIT waits for readers, for the session's default wait. On other engines it does not wait. If the
+  // connection breaks during COMMIT, the result is unknown: commit() throws `lost`, which is not retryable.
   void commit();
   void rollback();
 
-  // A new row, with version 0 and no fence. `values` in the order of TableColumns::columns.
+  // Inserts a new row with version 0 and no fence. `values` has the order of TableColumns::columns.
   void insert(const Table& table, const Key& key, const std::vector<Value>& values);
 
-  // Reads a row without a lock. None: there is no such row.
+  // Reads a row without a lock. No value: there is no such row.
   std::optional<Row> fetch(const Table& table, const Key& key);
-  // The same for a change that began in an earlier transaction (X5): the row must still have the version that was read
-  // then, or it is `conflict`, also if it is gone. update() checks the version once more.
+  // Like fetch(), for a change that began in an earlier transaction (X5). If the row no longer has the version that was
+  // read then, or is gone, fetch_checked() throws `conflict`. update() checks the version once more.
   Row fetch_checked(const Table& table, const Key& key, std::int64_t version);
-  // Reads the newest version of a row and locks it until the transaction ends (X7). None: there is no such row, or it
-  // was skipped. Outside of a transaction the lock ends with the statement; PostgreSQL cannot keep a time to wait then,
-  // which is invalid_argument.
+  // Reads the newest version of a row, and locks the row until the transaction ends (X7). No value: there is no such
+  // row, or it was skipped. Outside a transaction the lock ends with the statement. Outside a transaction PostgreSQL
+  // cannot limit the wait, so Wait::at_most is invalid_argument there.
   std::optional<Row> fetch_for_update(const Table& table, const Key& key, const LockOptions& options = {});
 
-  // Locks rows of one or several tables in the one order that all callers of this function share: by table name, then
-  // by primary key as the database compares it (X8). So two of them never deadlock over these rows. One statement per
-  // table. Returns the rows that exist (and were not skipped) in that order. A time to wait is for all of them
-  // together.
+  // Locks rows of one or several tables in an order that all callers of this function share. The order is by table
+  // name, then by primary key as the database compares it (X8). So two callers never deadlock over these rows. It sends
+  // one statement per table. It returns the rows in that order, without missing and skipped rows. A time limit counts
+  // for all rows together.
   std::vector<Row> lock_in_order(std::vector<RowsOf> wanted, const LockOptions& options = {});
 
-  // Writes the changed columns if the version is still the one of the row, and increments it (X4). Only key and version
-  // are in the WHERE clause. update() throws `conflict` unless done. The table needs a version column.
+  // If the version in the database is still that of `row`: writes the changed columns, and increments the version (X4).
+  // The WHERE clause has only key and version. update() throws `conflict` unless the outcome is `done`. The table needs
+  // a version column.
   [[nodiscard]] Outcome try_update(Row& row);
   void update(Row& row);
   // Deletes the row if its version is still the one that was read.
   [[nodiscard]] Outcome try_remove(const Row& row);
   void remove(const Row& row);
 
-  // Changes the row if all guards hold, in one statement (X3); increments the version if the table has one (X6). False
-  // is a business outcome: a guard does not hold, or there is no such row.
+  // If all guards hold: changes the row, in one statement (X3), and increments the version if the table has one (X6).
+  // False: a guard does not hold, or there is no such row.
   [[nodiscard]] bool guarded_update(const Table& table, const Key& key, const std::vector<Change>& changes,
                                     const std::vector<Guard>& guards);
 
-  // Changes the row unless it has accepted a higher fence (X11), and remembers this one; increments the version if
-  // there is one. `fence` is that of the Lock under which the caller works. A higher fence in the row: `lost`, because
-  // a later holder of the lock has written. No such row: `conflict`. The table needs a fence column.
+  // Changes the row and stores `fence` in it, unless the row has a higher fence (X11). It also increments the version
+  // if the table has one. `fence` is Lock::fence() of the caller's lock. If the row has a higher fence, a later holder
+  // of the lock has written it: fenced_update() throws `lost`. If there is no such row: `conflict`. The table needs a
+  // fence column.
   void fenced_update(const Table& table, const Key& key, std::int64_t fence, const std::vector<Change>& changes);
 
-  // The same with the application's struct.
+  // The same calls with the application's struct.
   template <class T>
   void insert(const Mapping<T>& mapping, const T& value) {
     insert(mapping.table(), mapping.key_of(value), mapping.values_of(value));
@@ -522,13 +532,13 @@ class Session {
 
   Adapter& adapter_;
   SessionOptions options_;
-  bool begun_ = false;      // by begin(), and neither commit() nor rollback() has ended it
-  bool failed_ = false;     // a statement failed since the transaction began: it can only be rolled back
-  bool immediate_ = false;  // SQLite: begin() has taken the write lock, and nothing has ended it
+  bool begun_ = false;      // begin() was called, but not yet commit() or rollback()
+  bool failed_ = false;     // a statement of this transaction failed: only rollback() is possible
+  bool immediate_ = false;  // SQLite: begin() has taken the write lock, and the transaction has not ended
 };
 
-// A transaction that is rolled back unless it was committed. What the roll back fails with is dropped: the session is
-// then beyond use, and the database rolls back by itself.
+// Transaction: rolls back in its destructor unless commit() was called. An error of this rollback is dropped: the
+// session is unusable then, and the database rolls back by itself.
 class Transaction {
  public:
   explicit Transaction(Session& session, Begin how = Begin::write) : session_(session) { session_.begin(how); }

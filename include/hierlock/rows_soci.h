@@ -1,12 +1,12 @@
-// The adapter of hierlock/rows.h for soci::session, with SOCI's backends mysql, postgresql and sqlite3. A component of
-// its own: link hierlock::rows and hierlock::rows_soci.
+// The adapter of hierlock/rows.h for soci::session, with SOCI's backends mysql, postgresql and sqlite3. It is a
+// separate component: link hierlock::rows and hierlock::rows_soci.
 //
 //     soci::session sql(soci::postgresql, "dbname=shop");
 //     hierlock::rows::SociAdapter adapter(sql);
 //     hierlock::rows::Session session(adapter);
 //
-// Columns come as text, which Row::get<T>() reads. SOCI asks SQLite for text, too: a REAL has 15 digits then.
-// A text with a NUL byte is `unsupported`: SOCI would cut it.
+// SOCI returns columns as text, and Row::get<T>() reads it. On SQLite this limits a REAL to 15 digits. A text with a
+// NUL byte is `unsupported`, because SOCI would truncate it.
 #pragma once
 
 #include <hierlock/rows.h>
@@ -19,8 +19,9 @@ namespace hierlock::rows {
 
 class SociAdapter final : public Adapter {
  public:
-  // The session must be connected and outlive the adapter. Asks a MySQL backend for its version, because MariaDB locks
-  // with other words. Throws unsupported for other backends, unavailable if the session is not connected.
+  // The session must be connected, and must outlive the adapter. The constructor asks a MySQL backend for its version,
+  // because MariaDB has another syntax for locks. It throws `unsupported` for other backends, and `unavailable` if the
+  // session is not connected.
   explicit SociAdapter(soci::session& session);
 
   Engine engine() const override { return engine_; }

@@ -1,4 +1,4 @@
-// Snapshot, Stats, Capabilities: what a Locker tells about its store. Plain values.
+// Snapshot, Stats, Capabilities: what a Locker knows about its store. Plain values.
 #pragma once
 
 #include <array>
@@ -16,119 +16,119 @@
 
 namespace hierlock {
 
-// Who holds what, who waits, and for whom (B7). Taken without stopping anybody: each entry was true at some moment
-// while the snapshot was taken; when nobody moves, all of it is true at once.
+// Snapshot: all holders and waiters, and which waiter waits for which owner (B7). Taking it stops no one. Each entry
+// was true at some moment while the snapshot was taken. If nothing changes meanwhile, all entries are true at once.
 struct Snapshot {
-  // What a process is doing, as far as the store can know: of one in another pid namespace it says `runs`.
+  // State of a process, as far as the store can know. A process in another pid namespace is always `runs`.
   enum class Doing : std::uint8_t {
     runs,
-    stopped,  // SIGSTOP, Ctrl-Z, a debugger: it keeps what it holds, and its place in queues
-    gone,     // it ended, and whoever inherited its lifeline (Locker::lifeline) keeps what it held
+    stopped,  // SIGSTOP, Ctrl-Z, a debugger: the process keeps its locks and its places in queues
+    gone,     // the process ended, but another process has its lifeline (Locker::lifeline) and keeps its locks
   };
   struct Party {
-    std::uint64_t owner = 0;   // the same number for everything one owner holds and waits for
-    std::string owner_name;    // `thread 4711`, or what Locker::owner() was given
+    std::uint64_t owner = 0;   // the owner's number: the same in all its locks and waits
+    std::string owner_name;    // `thread 4711`, or the name that was given to Locker::owner()
     std::int64_t process = 0;  // process id, in the process's own namespace
-    std::string program;       // what that process runs, by its name without arguments; empty where not known
+    std::string program;       // name of the process's program, without arguments; empty if not known
     std::string note;          // AcquireOptions::note
     Doing doing = Doing::runs;
-    std::string host{};         // the machine it runs on, or that it came from; empty where all are of this one
-    std::uint64_t session = 0;  // on a server: the number that it has there (CONNECTION_ID()); otherwise 0
+    std::string host{};         // its machine, or the machine it connected from; empty if all are on this machine
+    std::uint64_t session = 0;  // on a server: its session's number there (CONNECTION_ID()); otherwise 0
   };
-  // Where a store locks rows of a fixed table and targets share them (mysql:): which row. Empty with other stores, and
-  // where the server does not tell.
+  // On mysql: targets share the rows of a fixed table. This names such a row. There is none on other stores, and if the
+  // server does not show it.
   struct Row {
     unsigned level = 0;
     std::uint32_t bucket = 0;
     friend auto operator<=>(const Row&, const Row&) = default;
   };
-  // Why somebody waits (H15).
+  // Why a request waits (H15).
   enum class Contention : std::uint8_t {
-    own_target,     // somebody has what it is stuck at, or stands before it there
-    shared_bucket,  // false contention: nobody has that, only other targets whose ids fall into the same row
-    unknown,        // it is stuck at a row of which somebody's target is not known
+    own_target,     // another owner holds the node that it waits for, or is before it in the queue there
+    shared_bucket,  // false contention: no owner has that node; only other targets with the same row are in the way
+    unknown,        // the target of some owner at that row is not known
   };
   struct Holder {
     Party who;
-    std::string target;              // as text: `u1/a1`, `named "x"`. Empty where only its row is known: a session that
-                                     // no process has told about, or somebody else's on the same table
-    Mode mode = Mode::X;             // of a slots name: X, for one of its slots
-    bool asked = false;              // a target of its own, not an ancestor held by intention
-    std::uint64_t lock = 0;          // the same number for everything that one Lock holds
-    std::int64_t fence = 0;          // 0 while the acquire that holds this waits for the rest, or not known
-    std::chrono::nanoseconds age{};  // how long it has been held; of a part of an acquire that waits: at least; where
-                                     // the target is not known: since the session was last heard of
+    std::string target;              // as text: `u1/a1`, `named "x"`. Empty if only the row is known: no process has
+                                     // published this session, or it is not a session of hierlock
+    Mode mode = Mode::X;             // X for one slot of a slots name
+    bool asked = false;              // true: a target of the request; false: an ancestor in an intention mode
+    std::uint64_t lock = 0;          // the lock's number: the same for all nodes of one Lock
+    std::int64_t fence = 0;          // 0 while the acquire still waits for other nodes, or if not known
+    std::chrono::nanoseconds age{};  // how long it has been held. At least so long, if the acquire still waits for
+                                     // other nodes. If the target is not known: time since the session's last sign
     std::optional<Row> row{};
   };
   struct Waiter {
     Party who;
-    std::string target;  // the node it is stuck at; empty where only the row is known
-    std::string wanted;  // the whole request, as text; empty as well
+    std::string target;  // the node that it waits for; empty if only the row is known
+    std::string wanted;  // the whole request, as text; empty if only the row is known
     Mode mode = Mode::X;
     std::chrono::nanoseconds age{};           // how long it has waited
-    std::vector<std::uint64_t> blocked_by{};  // owners it waits for: holders and earlier waiters in conflict. Empty for
-                                              // a moment when it is free to go and has not run yet
-    std::optional<Row> row{};                 // that it is stuck at
+    std::vector<std::uint64_t> blocked_by{};  // the owners that it waits for: holders and earlier waiters in conflict.
+                                              // Empty for a moment, if it may go and has not run yet
+    std::optional<Row> row{};                 // the row that it waits for
     Contention contention = Contention::own_target;
   };
-  // A row that somebody waits for.
+  // A row that a request waits for.
   struct Bucket {
     Row row;
     std::size_t holders = 0, waiters = 0;
     std::size_t falsely = 0, unknown = 0;  // of the waiters: Contention::shared_bucket, Contention::unknown
-    std::vector<std::string> targets{};    // that are known to meet there, sorted
+    std::vector<std::string> targets{};    // known targets of this row, sorted
   };
-  // What happened, the last few dozen: a process that died, a lock that was broken, a deadlock. `shm:` tells what
-  // happened to all of its processes, every other store what happened to this Locker.
+  // An entry of the log, which keeps the last few dozen events: a dead process, a broken lock, a deadlock. `shm:` logs
+  // events of all its processes. Every other store logs events of this Locker only.
   struct Entry {
     std::chrono::system_clock::time_point when{};
     std::string text;
-    std::vector<std::string> targets{};  // that were held and are free now; of a deadlock: that its members wait for
-    std::vector<Error::Wait> cycle{};    // of a deadlock, as Error::cycle(); of a long one only its first members
+    std::vector<std::string> targets{};  // targets that became free; for a deadlock: targets that its members wait for
+    std::vector<Error::Wait> cycle{};    // for a deadlock: as Error::cycle(); only the first members of a long cycle
   };
-  std::string store;               // which store, without any password
-  std::string table;               // where exactly: for shm: the file
+  std::string store;               // the store's URL without its password
+  std::string table;               // the table: for shm: the file
   std::vector<Entry> log;          // oldest first
   std::vector<Holder> holders;     // sorted by target, then owner
   std::vector<Waiter> waiters;     // in the order of their queues
-  std::vector<Bucket> buckets;     // the most waited for first; only where targets share rows
-  std::vector<std::string> notes;  // what could not be seen, and what to do about it: a sentence each
+  std::vector<Bucket> buckets;     // rows with the most waiters first; only if targets share rows
+  std::vector<std::string> notes;  // what the snapshot could not see, and what to do about it: a sentence each
 
-  // True when somebody is stuck at the node `target`, or waits for exactly that target, or for anything, if empty.
+  // True if a request waits for the node `target`, or asked for exactly that target. If empty: if any request waits.
   bool anybody_waits(std::string_view target = {}) const;
 };
 
-// Counted since the Locker was opened, by this Locker in this process. Monotonic.
+// Counters of this Locker in this process, since it was opened. They never fall.
 struct Stats {
   struct Kind {
     std::uint64_t grants = 0;           // acquires and extends that succeeded
-    std::uint64_t waits = 0;            // of all acquires, those that had to wait
-    std::chrono::nanoseconds waited{};  // time spent in those waits, however they ended
+    std::uint64_t waits = 0;            // acquires that had to wait
+    std::chrono::nanoseconds waited{};  // time of these waits, whether they succeeded or not
     std::uint64_t deadlocks = 0;
   };
-  std::array<Kind, 3> by_space{};                          // index: Space. Of an acquire of many: the first target's
-  std::array<std::uint64_t, error_kind_count> failures{};  // index: ErrorKind. `try_` forms count here too
+  std::array<Kind, 3> by_space{};                          // index: Space, of the first target of a request
+  std::array<std::uint64_t, error_kind_count> failures{};  // index: ErrorKind. The `try_` forms count, too
 
   const Kind& of(Space space) const { return by_space[static_cast<std::size_t>(space)]; }
   std::uint64_t failed(ErrorKind kind) const { return failures[static_cast<std::size_t>(kind)]; }
   Kind total() const;
 };
 
-// What a store can do (B2). Asking for what it cannot do is Error(unsupported), never a weaker lock.
+// The capabilities of a store (B2). If you ask for more, you get Error(unsupported), never a weaker lock.
 struct Capabilities {
   bool names = false;         // named(…)
-  bool shared_inner = false;  // shared on any node of a path; otherwise at the deepest level only
+  bool shared_inner = false;  // shared locks on any node of a path; otherwise only at the deepest level
   bool shared_names = false;  // shared(named(…))
   bool slots = false;
-  bool sliced_names = false;      // a Locker waits in line for a few different names at once. For more it asks now and
-                                  // then: a release is noticed later, and there is no order
+  bool sliced_names = false;      // a Locker queues for only a few different names at once. For further names it polls:
+                                  // it notices a release later, and there is no order
   bool fifo = false;              // first come, first served
-  bool passes_own_queue = false;  // an owner's further lock does not queue for a node that it holds already; otherwise
-                                  // it may stand behind somebody who waits for it: a deadlock, and told as one
+  bool passes_own_queue = false;  // if an owner asks again for a node that it holds, it goes before other waiters.
+                                  // Otherwise it may queue behind a request that waits for it, and gets `deadlock`
   bool wakes_waiters = false;     // the store wakes a waiter; otherwise the library polls
-  bool frees_at_once = false;     // when release() returns, all Lockers find the lock free; otherwise a moment later
+  bool frees_at_once = false;     // when release() returns, the lock is free for all Lockers; otherwise a moment later
   bool extends = false;           // Lock::extend
-  bool deadlock_at_once = false;  // found when the cycle closes; otherwise a little later
+  bool deadlock_at_once = false;  // deadlocks are found when the cycle closes; otherwise a little later
   bool exact_keys = false;        // no false contention between different targets
   bool across_processes = false;  // excludes other processes of this machine
   bool across_machines = false;

@@ -1,16 +1,16 @@
-// Target: what is asked for. A value: copy it, keep it, compare it, use it from any thread.
+// Target: what you can lock. It is a value: copy it, keep it, compare it, use it from any thread.
 //
 //     Target t = "u1/a1/r1";              a path: user u1, its account a1, its resource r1; exclusive
-//     shared("u1/a1")                     the same kind of thing, held shared
-//     named("token-refresh")              a name: a space of its own, no hierarchy
+//     shared("u1/a1")                     a path, held shared
+//     named("token-refresh")              a name: a separate space, no hierarchy
 //     slots("import", 3)                  a counted lock: at most 3 holders at once
 //
-// Preparing a Target once and acquiring it many times saves the parsing; a plain string does as well.
+// You may pass a plain string instead of a Target. If you acquire one Target many times, you save the parsing.
 //
-// Paths have 1 to 8 segments of valid UTF-8 without NUL, each 1 to 255 bytes long, compared byte by byte. In text,
-// segments are separated by `/`; inside a segment `/` is written `%2F` and `%` is written `%25` (any `%HH` is read).
-// Names have 1 to 4,096 bytes of valid UTF-8 without NUL. Anything else throws Error(invalid_argument) with a
-// message that names the offending character or length, before any store is touched (H7).
+// A path has 1 to 8 segments of valid UTF-8 without NUL. A segment has 1 to 255 bytes, and is compared byte by byte. In
+// text, `/` separates segments. Inside a segment, write `%2F` for `/` and `%25` for `%` (any `%HH` is accepted). A name
+// has 1 to 4,096 bytes of valid UTF-8 without NUL. Anything else throws Error(invalid_argument) before any store is
+// used. The message names the wrong character or length (H7).
 #pragma once
 
 #include <array>
@@ -28,12 +28,12 @@ namespace spi {
 
 struct Chain;
 
-// Where a lock table of this process found a Target, so that it need not look it up again. A hint that its table can
-// prove: the place holds a generation, and the table compares it. Copies and assignments start without one.
+// Remembers where a lock table of this process found a Target, so that the table need not look it up again. It is only
+// a hint. The place contains a generation, and the table compares it. Copies and assignments start without a place.
 //
-// Any number of threads and tables may use one Target at once. Table numbers are never used twice, and a place of a
-// newer table replaces one of an older, never the reverse. So whoever finds its own number before and after it has read
-// the place has read a place that this table noted.
+// Any number of threads and tables may use one Target at once. Table numbers are never used twice. The place of a newer
+// table replaces that of an older table, never the reverse. A reader checks the table number before and after it reads
+// the place. If both are its own number, its table noted this place.
 class Place {
  public:
   Place() = default;
@@ -49,7 +49,7 @@ class Place {
     return *this;
   }
 
-  // 0 if this table has noted nothing.
+  // The place that this table has noted; 0: none.
   std::uint64_t noted_by(std::uint64_t table) const noexcept {
     if (table_.load(std::memory_order_acquire) != table) return 0;
     const std::uint64_t place = place_.load(std::memory_order_acquire);
@@ -76,24 +76,24 @@ inline constexpr std::size_t max_segment_bytes = 255;
 inline constexpr std::size_t max_name_bytes = 4096;
 inline constexpr std::uint32_t max_slots = 1'000'000;
 
-// Paths, names and slots never meet: `named("u1")`, `slots("u1", 1)` and the path `u1` are three locks.
+// Paths, names and slots never conflict: `named("u1")`, `slots("u1", 1)` and the path `u1` are three locks.
 enum class Space : std::uint8_t { path, name, slots };
 
 std::string_view to_string(Space space) noexcept;
 
 class Target {
  public:
-  // Reads a path in its text form. Implicit on purpose: acquire("u1/a1/r1"). Paths only: the string `named "x"` is a
-  // path with an odd id; for the text of names and slots there is parse().
+  // Reads a path in its text form. Implicit on purpose: acquire("u1/a1/r1"). It reads only paths: the string `named
+  // "x"` becomes a path with an odd id. To read the text of names and slots, use parse().
   Target(std::string_view path);  // NOLINT(google-explicit-constructor)
   Target(const char* path) : Target(std::string_view(path)) {}
   Target(const std::string& path) : Target(std::string_view(path)) {}
 
-  // A path from raw segments; nothing needs escaping: Target::path({"u1", "a/1"}).
+  // A path from raw segments, without escapes: Target::path({"u1", "a/1"}).
   static Target path(std::span<const std::string_view> segments);
   static Target path(std::initializer_list<std::string_view> segments);
 
-  // Reads what str() prints: `u1/a1`, `shared u1/a1`, `named "x"`, `shared named "x"`, `slots "import" 3`.
+  // Reads the text that str() returns: `u1/a1`, `shared u1/a1`, `named "x"`, `shared named "x"`, `slots "import" 3`.
   static Target parse(std::string_view text);
 
   // One line of text; parse(t.str()) == t for every target.
@@ -112,14 +112,14 @@ class Target {
   // then its bytes. Two different nodes of one space never have the same key (H3).
   std::string_view key(std::size_t level) const noexcept { return std::string_view(key_).substr(0, ends_[level]); }
 
-  // A 64-bit hash of key(level) and the space, for lock tables with exact keys. Not a bucket: see plan/buckets.h.
+  // A 64-bit hash of key(level) and the space, for lock tables with exact keys. It is not a bucket: see plan/buckets.h.
   std::uint64_t hash(std::size_t level) const noexcept { return hashes_[level]; }
 
   friend Target shared(Target target);
   friend Target named(std::string_view name);
   friend Target slots(std::string_view name, std::uint32_t count);
 
-  // Same space, same key, same mode, same number of slots.
+  // True if space, key, mode and number of slots are the same.
   friend bool operator==(const Target& a, const Target& b) noexcept {
     return a.space_ == b.space_ && a.shared_ == b.shared_ && a.slots_ == b.slots_ && a.key_ == b.key_;
   }
@@ -138,7 +138,7 @@ class Target {
   bool shared_ = false;
 };
 
-// The same target, held shared instead of exclusive. Slots cannot be shared: invalid_argument.
+// The same target, held shared instead of exclusive. Throws invalid_argument for slots, which cannot be shared.
 Target shared(Target target);
 inline Target shared(std::string_view path) { return shared(Target(path)); }
 inline Target shared(const char* path) { return shared(Target(path)); }

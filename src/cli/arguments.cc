@@ -306,7 +306,7 @@ std::uint32_t read_buckets(const Options& options) {
 [[noreturn]] void refuse_lookalike(const std::string& text, const std::string& id) {
   const std::string what = plan::excerpt(text);
   constexpr std::size_t most_repeated = 100;
-  if (text.size() > most_repeated) refuse(what + " looks like no path; write %20 for a blank that belongs to an id");
+  if (text.size() > most_repeated) refuse(what + " is not a path; write %20 for a space in an id");
   std::string_view rest = text;
   const auto trim = [&] {
     const std::size_t begin = std::min(rest.find_first_not_of(plan::blanks), rest.size());
@@ -329,12 +329,13 @@ std::uint32_t read_buckets(const Options& options) {
     const std::string_view end = last == rest.npos ? "" : rest.substr(last + 1);
     const bool number = !end.empty() && end.find_first_not_of("0123456789") == end.npos;
     if (number) rest = rest.substr(0, rest.find_last_not_of(plan::blanks, last) + 1);
-    refuse(what + " names no slots; write 'slots " + plan::quote(rest) + " " + (number ? std::string(end) : "N") + "'" +
-           or_id);
+    refuse(what + " is not a slots target; write 'slots " + plan::quote(rest) + " " +
+           (number ? std::string(end) : "N") + "'" + or_id);
   }
-  if (cut("exclusive")) refuse(what + ": a path is exclusive without the word; write " + std::string(rest) + or_id);
+  if (cut("exclusive"))
+    refuse(what + ": a path is always exclusive without \"shared\"; write " + std::string(rest) + or_id);
   const std::string plain = mode + std::string(rest);
-  refuse(what + " has a blank at its beginning or end; write " + (shared ? "'" + plain + "'" : plain) + or_id);
+  refuse(what + " begins or ends with white space; write " + (shared ? "'" + plain + "'" : plain) + or_id);
 }
 
 // The text of a target. Blanks are part of an id, but one that looks like something else is more likely a mistake, and
@@ -512,8 +513,8 @@ LabCommand read_lab(const Options& options, const char* url) {
   } else if (action == "import") {
     command.action = LabCommand::Action::import;
   } else if (action != "run") {
-    refuse("lab: " + (action.empty() ? "what to do is missing" : plan::excerpt(action) + " is not to be done") +
-           "; write lab run, lab list, lab permute or lab import");
+    refuse((action.empty() ? "lab: no command" : "unknown lab command " + plan::excerpt(action)) +
+           "; use run, list, permute or import");
   }
   command.files.assign(options.words.begin() + 1, options.words.end());
   const bool permutes = command.action == LabCommand::Action::permute;

@@ -83,7 +83,7 @@ int nothing_to_break(const BreakCommand& command, const Snapshot& snapshot, cons
       snapshot.holders.begin(), snapshot.holders.end(),
       [&](const Snapshot::Holder& holder) { return holder.asked && holder.target.starts_with(node + "/"); });
   if (command.target.space() == Space::path && below != snapshot.holders.end()) {
-    message += " itself, but " + below->target + " below it is held; break that one if you mean it";
+    message += " itself, but " + below->target + " below it is held; to break that lock, name it";
   }
   complain(message);
   if (!command.json) return exit_nothing_broken;
@@ -98,7 +98,8 @@ int nothing_to_break(const BreakCommand& command, const Snapshot& snapshot, cons
 
 int break_locks(const BreakCommand& command) {
   if (!command.yes && isatty(STDIN_FILENO) != 1) {
-    throw UsageError("break: nobody is there to ask, because stdin is no terminal; add --yes if you mean it");
+    throw UsageError(
+        "break: cannot ask for confirmation, because stdin is not a terminal; add --yes to break without asking");
   }
   const std::string node = node_text(command.target);
   const std::string scheme = spi::Url::parse(command.store.text).scheme;
@@ -115,7 +116,7 @@ int break_locks(const BreakCommand& command) {
   Holders holders = holders_of(snapshot, node);
   while (!command.yes && !holders.empty()) {
     say(holders_text(holders, width));
-    say(fmt::format("\nWhoever holds it loses it now, and may still be at work. Break {}? [y/N] ",
+    say(fmt::format("\nEach holder loses its lock now, but may continue to work. Break {}? [y/N] ",
                     in_words(holders.size())));
     if (!confirmed()) {
       complain("nothing was broken");

@@ -113,17 +113,15 @@ bool has_lifeline(Locker& locker) { return locker.lifeline() >= 0; }
 std::string why_lost(const ExecCommand& command, Locker& locker) {
   const std::string scheme = spi::Url::parse(command.store.text).scheme;
   if (scheme == "valkey" || scheme == "redis") {
-    return "its lease ended, because this machine or the server was not heard of in time, or somebody took it away "
-           "with hierlock break";
+    return "its lease ended, because the server did not confirm a renewal in time, or an operator used hierlock break";
   }
   if (!has_lifeline(locker)) {
-    return "its session ended, or was not certain any more: somebody or the server ended it, or the server could not "
-           "be reached";
+    return "its session ended, or may have ended: the server or an operator ended it, or the server cannot be reached";
   }
   struct stat file {};
   const bool removed = fstat(locker.lifeline(), &file) == 0 && file.st_nlink == 0;
   if (removed) return "the file of the lock table was removed or replaced";
-  return status_command(command.store) + " tells in its log what happened";
+  return "the log in " + status_command(command.store) + " shows what happened";
 }
 
 int cannot_run(const ExecCommand& command, int error) {

@@ -138,9 +138,8 @@ std::string text_of(const Snapshot& snapshot, const StatusCommand& command, std:
   if (!view.buckets.empty()) out += "\n" + hot_text(view.buckets, command.all, width);
   for (const std::string& note : snapshot.notes) out += "\n" + wrapped("Note: " + showable(note), width);
   if (const std::size_t unknown = command.target ? rows_of_unknown_path(snapshot) : 0; unknown > 0) {
-    out += "\n" + wrapped("Note: " + (unknown == 1 ? "1 row is" : grouped(unknown) + " rows are") +
-                              " locked of which nobody has said the path yet; hierlock status without a target shows "
-                              "them.",
+    out += "\n" + wrapped("Note: " + (unknown == 1 ? "1 locked row has" : grouped(unknown) + " locked rows have") +
+                              " no known path yet; hierlock status without a target shows all locked rows.",
                           width);
   }
   if (!view.log.empty()) out += "\n" + log_text(view.log, command.all, width);

@@ -1,7 +1,7 @@
-// Cell: what a remote store locks: a row, a key, an advisory lock.
+// Cell: the unit that a remote store locks: a row, a key, an advisory lock.
 //
-// A plan's nodes become cells. Where a store has fewer cells than there are nodes (rows of a fixed table), two nodes
-// may share a cell. The one rule of conflict stands here.
+// The nodes of a plan become cells. If a store has fewer cells than there are nodes (rows of a fixed table), two nodes
+// may share a cell. This file has the only rule for conflicts.
 #pragma once
 
 #include <compare>
@@ -35,7 +35,7 @@ constexpr bool conflict(const Cell& a, const Cell& b) noexcept {
   return same_place(a, b) && !compatible(a.mode, b.mode);
 }
 
-// The same as a guess for people: who holds one of several slots is in the way of who waits for one.
+// The same, but a lock on one of several slots is in the way of a request for one, too: it is if all have holders.
 constexpr bool in_the_way(const Cell& wanted, const Cell& other) noexcept {
   return conflict(wanted, other) || (wanted.level == slots_level && same_place(wanted, other));
 }

@@ -1,7 +1,7 @@
 // Checkup: the frame of `doctor`.
 //
-// A store asks all its questions first and keeps every answer, an error too, in a struct of its own. Then a table of
-// checks judges the answers. Judging does no I/O. So a unit test can judge servers that nobody has at hand.
+// A store first asks its server all questions, and keeps every answer in its own struct, errors too. Then a table of
+// checks judges the answers without I/O. So a unit test can judge servers that are not available for testing.
 //
 //   constexpr Check<Seen> checks[] = {{"server", server}, {"tls", tls}};
 //   std::vector<Finding> findings = judge_all(checks, seen);

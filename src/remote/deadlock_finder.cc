@@ -65,6 +65,7 @@ class DeadlockFinder::Graph {
         if (conflict(wanted.cell, claim.node->cell)) others.insert(claim.notice);
       }
     }
+    add_holders_of_slots(waiter, result);
     for (const Index i : others) {
       const Notice& other = all_[i];
       if (&other == &waiter || (waiter.queued() && other.waits && other.same_process(waiter))) continue;
@@ -94,9 +95,8 @@ class DeadlockFinder::Graph {
       if (!found && steps_left_ > 0) return std::nullopt;
       if (!found) cycle_ = std::move(walk);  // too many ways to try all: nothing may be missed
     }
-    for (const Notice* member : cycle_.members) {
-      if (holds(*member) && (cycle_.victim == nullptr || rather(*member, *cycle_.victim))) cycle_.victim = member;
-    }
+    for (const Notice* member : cycle_.members) choose(*member, cycle_.victim);
+    if (surely_ && !slots_.empty()) choose_in_knot();
     return cycle_;
   }
 
@@ -168,6 +168,16 @@ class DeadlockFinder::Graph {
       return std::any_of(holder.nodes.begin(), holder.nodes.end(),
                          [&](const Node& has) { return conflict(has.cell, wanted.cell) && !has.leftover; });
     });
+  }
+
+  void add_holders_of_slots(const Notice& waiter, std::vector<InTheWay>& result) const {
+    for (const Node& wanted : waiter.nodes) {
+      const auto found = wanted.slots > 0 ? slots_.find(place(wanted.cell)) : slots_.end();
+      if (found == slots_.end() || !found->second.stuck) continue;
+      for (const Claim& claim : claims_at(place(wanted.cell))) {
+        if (!all_[claim.notice].waits) result.push_back({&all_[claim.notice], found->second.surely});
+      }
+    }
   }
 
   struct Limit {
@@ -242,11 +252,18 @@ class DeadlockFinder::Graph {
   // wait  -> held(cell, mode)     -> owners that hold the cell in a conflicting mode
   // wait  -> waited(cell, mode)   -> waits for the cell in a conflicting mode that may have passed it or stand there
   // wait  -> older(cell, mode, i) -> the older ones among the waits for its first cell, one after the other
+  // wait  -> slots(cell)          -> owners that hold a slot, if all slots have holders
   // owner -> its waits
   Index wait_vertex(Index notice) const { return static_cast<Index>(owners_.size()) + notice; }
   Index new_vertex() {
     edges_.emplace_back();
     return static_cast<Index>(edges_.size() - 1);
+  }
+
+  // Nobody may really wait for those that it leads to.
+  Index new_unsure_vertex() {
+    unsure_.push_back(new_vertex());
+    return unsure_.back();
   }
 
   void connect() {
@@ -269,6 +286,7 @@ class DeadlockFinder::Graph {
       connect_cell(range, held_vertices);
       i += static_cast<std::size_t>(range.last - range.first);
     }
+    reduce_slots();
     component_ = components(edges_);
     for (const Index vertex : held_vertices) {
       // A component of one vertex is no cycle: nothing leads from it to itself.
@@ -280,6 +298,7 @@ class DeadlockFinder::Graph {
 
   void connect_cell(const Range& claims, std::vector<Index>& held_vertices) {
     const Place at = claims.first->at;
+    connect_slots(claims, held_vertices);
     std::vector<const Claim*> waits;  // at the store, oldest first
     std::array<bool, all_modes.size()> wanted{};
     bool may_be_passed = false;  // by a wait
@@ -295,20 +314,21 @@ class DeadlockFinder::Graph {
                      [this](const Claim* a, const Claim* b) { return all_[a->notice].age > all_[b->notice].age; });
     for (const Mode mode : all_modes) {
       if (!wanted[static_cast<std::size_t>(mode)]) continue;
-      const Index held = new_vertex(), waited = new_vertex();
-      held_vertices.push_back(held);
+      const Index held = new_vertex(), perhaps_held = new_unsure_vertex(), waited = new_unsure_vertex();
+      held_vertices.insert(held_vertices.end(), {held, perhaps_held});
       for (const Claim& claim : claims) {
         const Notice& notice = all_[claim.notice];
         if (!notice.waits && !compatible(claim.node->cell.mode, mode)) {
-          edges_[held].push_back(owners_.at(notice.owner));
+          edges_[claim.node->leftover ? perhaps_held : held].push_back(owners_.at(notice.owner));
         } else if (notice.waits && claim.node->cell.mode == mode) {
-          edges_[wait_vertex(claim.notice)].push_back(held);
+          std::vector<Index>& next = edges_[wait_vertex(claim.notice)];
+          next.insert(next.end(), {held, perhaps_held});
         }
       }
-      Index older = new_vertex();
+      Index older = new_unsure_vertex();
       for (std::size_t i = 0; i < waits.size();) {
         const auto age = all_[waits[i]->notice].age;  // waits of one age are not older than each other
-        const Index next = new_vertex();
+        const Index next = new_unsure_vertex();
         edges_[next].push_back(older);
         for (; i < waits.size() && all_[waits[i]->notice].age == age; ++i) {
           const Claim& claim = *waits[i];
@@ -331,10 +351,88 @@ class DeadlockFinder::Graph {
     }
   }
 
+  // --- slots -----------------------------------------------------------------------------------------------
+
+  void connect_slots(const Range& claims, std::vector<Index>& held_vertices) {
+    std::size_t slots = 0, holders = 0;
+    for (const Claim& claim : claims) {
+      slots = std::max<std::size_t>(slots, claim.node->slots);
+      if (!all_[claim.notice].waits) ++holders;
+    }
+    if (slots == 0 || holders < slots) return;  // one is free, or its holder has not published: it may be released soon
+    const Index vertex = new_vertex();
+    held_vertices.push_back(vertex);
+    slots_[claims.first->at] = {vertex};
+    for (const Claim& claim : claims) {
+      const Notice& notice = all_[claim.notice];
+      if (notice.waits) {
+        edges_[wait_vertex(claim.notice)].push_back(vertex);
+      } else {
+        edges_[vertex].push_back(owners_.at(notice.owner));
+      }
+    }
+  }
+
+  // Takes slots that will be free out of the graph.
+  void reduce_slots() {
+    if (slots_.empty()) return;
+    const std::vector<bool> stuck = stuck_vertices({}), surely_stuck = stuck_vertices(unsure_);
+    for (auto& [at, slots] : slots_) {
+      slots.stuck = stuck[slots.vertex];
+      slots.surely = surely_stuck[slots.vertex];
+      if (!slots.stuck) edges_[slots.vertex].clear();
+    }
+  }
+
+  // By vertex: false if it will go on by itself. Slots go on if one of those that they lead to does, any other vertex
+  // if all do. `free` are taken for free.
+  std::vector<bool> stuck_vertices(const std::vector<Index>& free) const {
+    std::vector<std::vector<Index>> back(edges_.size());
+    std::vector<std::size_t> left(edges_.size());  // so many must go on before it does
+    std::vector<Index> going_on = free;
+    for (Index vertex = 0; vertex < edges_.size(); ++vertex) {
+      left[vertex] = edges_[vertex].size();
+      if (left[vertex] == 0) going_on.push_back(vertex);
+      for (const Index next : edges_[vertex]) back[next].push_back(vertex);
+    }
+    for (const auto& [at, slots] : slots_) left[slots.vertex] = 1;
+    std::vector<bool> stuck(edges_.size(), true);
+    while (!going_on.empty()) {
+      const Index vertex = going_on.back();
+      going_on.pop_back();
+      if (!stuck[vertex]) continue;
+      stuck[vertex] = false;
+      for (const Index before : back[vertex]) {
+        if (left[before] > 0 && --left[before] == 0) going_on.push_back(before);
+      }
+    }
+    return stuck;
+  }
+
   // --- the cycle itself ------------------------------------------------------------------------------------
 
   bool same_component(const Notice& wait) const {
     return component_[wait_vertex(index_of(wait))] == component_[wait_vertex(index_of(*start_))];
+  }
+
+  void choose(const Notice& wait, const Notice*& victim) const {
+    if (holds(wait) && (victim == nullptr || rather(wait, *victim))) victim = &wait;
+  }
+  // Through slots, a wait may be in several cycles, and it is enough to end one wait of all of them. So all members
+  // choose the same, whichever of the cycles each of them has found.
+  void choose_in_knot() {
+    if (knots_.empty()) {
+      std::vector<std::vector<Index>> sure = edges_;
+      for (const Index vertex : unsure_) sure[vertex].clear();
+      for (const auto& [at, slots] : slots_) {
+        if (!slots.surely) sure[slots.vertex].clear();
+      }
+      knots_ = components(sure);
+      for (const Notice& wait : all_) {
+        if (wait.waits) choose(wait, victims_[knots_[wait_vertex(index_of(wait))]]);
+      }
+    }
+    if (const Notice* const victim = victims_[knots_[wait_vertex(index_of(*start_))]]) cycle_.victim = victim;
   }
 
   bool leads_back_from(const Notice& waiter) {
@@ -394,6 +492,14 @@ class DeadlockFinder::Graph {
   static constexpr std::uint64_t no_session = ~std::uint64_t{0};
   std::map<Place, std::array<std::pair<std::uint64_t, std::uint64_t>, all_modes.size()>> holding_sessions_;
   std::vector<std::optional<Limit>> limits_;
+  struct Slots {
+    Index vertex = 0;
+    bool stuck = false, surely = false;  // no holder can go on, perhaps or certainly
+  };
+  std::map<Place, Slots> slots_;  // those that all have holders
+  std::vector<Index> unsure_;
+  std::vector<Index> knots_;                          // the components of what is sure
+  std::unordered_map<Index, const Notice*> victims_;  // by knot
   bool view_tells_ = false;
   std::set<std::pair<std::uint64_t, std::uint64_t>> shown_;
 
@@ -446,9 +552,9 @@ std::vector<Error::Wait> Cycle::waits() const {
     const std::size_t before = (i + members.size() - 1) % members.size();
     const Notice& had = *between[before];
     std::string holds;
-    if (const Node* const wanted = had.waits ? nullptr : conflict(*members[before], had)) {
+    if (const Node* const wanted = had.waits ? nullptr : meeting(*members[before], had)) {
       for (const Node& node : had.nodes) {
-        if (remote::conflict(node.cell, wanted->cell)) holds = node.text;
+        if (remote::in_the_way(wanted->cell, node.cell)) holds = node.text;
       }
     }
     all.push_back({wait.owner_name, wait.process, wait.host, wait.nodes.back().text, std::move(holds)});

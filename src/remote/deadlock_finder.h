@@ -1,23 +1,26 @@
 // DeadlockFinder: finds cycles of waits between processes, from their notices and the store's own view. No I/O.
 //
-// A guess is not enough here: no request may become a victim without need, and no cycle may be missed.
+// A guess is not enough: no request may become a victim without a deadlock, and no cycle may be missed.
 //
-// A request takes its cells in one order. So a request that waits at the store is stuck at one cell: it has all cells
-// before that one, and none after it. Its notice does not say which cell that is. But the request cannot be further
-// than the first cell that another notice holds against it. That cell is its limit. It follows:
-// - A wait surely needs whatever a holder has against it, wherever it is stuck now, because it needs all of its cells.
-//   (An exception is the leftover of a failed extend, which may be held or not.)
-// - Another wait may be in its way at a cell only if neither limit is before that cell. The other wait has passed the
-//   cell, or stands in its queue there. (It does not stand in the queue if a holder is in the way there: then both wait
-//   for the holder.) Only the store knows whether it is so.
-// - A wait in the queue of its process surely waits for those it stands behind.
-// Everything that keeps a wait from ending is among these, so every cycle is a cycle of these. Requests in one order
-// close no cycle by themselves. So some member of each cycle holds a lock and waits for another; one of these is the
-// victim.
+// A request takes its cells in one order. So a request that waits at the store waits for one cell. It has all cells
+// before that cell, and none after it. Its notice does not say which cell that is. But the request cannot have passed
+// the first cell that another notice holds against it. That cell is its limit. It follows:
+// - A wait needs all its cells. So it surely needs each cell that a holder has against it, wherever it waits now.
+//   (Exception: the leftover of a failed extend may be held or not.)
+// - Another wait may be in its way at a cell only if neither limit is before that cell. Then the other wait has passed
+//   the cell, or stands before it in the queue there. Only the store knows which. (If a holder is in the way there, the
+//   other wait is not in the way: both wait for the holder.)
+// - A wait in the queue of its process surely waits for the requests before it.
+// - A wait for one of several slots ends when any of their holders releases one. So it is in a cycle only if all slots
+//   have holders, and none of these can go on.
+// Everything that can keep a wait from ending is in this list. So every cycle is a cycle of these. Requests in one
+// order close no cycle by themselves. So some member of each cycle holds a lock and waits for another lock. The victim
+// is one of these members.
 //
-// Cost: one pass over all notices builds a graph with a vertex for each wait, each owner and each contended cell, and
-// finds its strongly connected components (Tarjan 1972). Both are linear in the notices' nodes. Only inside a component
-// in which a wait needs what another member holds, find() looks for the cycle itself.
+// Cost: one pass over all notices builds a graph with a vertex for each wait, each owner and each contended cell. It
+// finds the strongly connected components (Tarjan 1972). Before that, graph reduction (Holt 1972) takes away the slots
+// that will be free. All of it is linear in the notices' nodes. find() looks for the cycle itself only inside a
+// component in which a wait needs a cell that another member holds.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <random>
+#include <set>
 
 namespace hierlock::remote {
 namespace {
@@ -29,6 +30,11 @@ Notice notice(std::uint64_t session, const std::string& owner, bool waits, int a
   return e;
 }
 constexpr bool holds = false, waits = true;
+
+std::uint64_t seed_of_this_run() {
+  const char* const given = std::getenv("HIERLOCK_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+}
 
 std::optional<Cycle> find_cycle(const Notice& waiter, const std::vector<Notice>& all, const View* view = nullptr) {
   return DeadlockFinder(all, view).find(waiter);
@@ -242,6 +248,122 @@ TEST(DeadlockFinder,
   EXPECT_TRUE(find_cycle(all[2], all).has_value()) << "through others, who stand between them";
 }
 
+// --- slots ------------------------------------------------------------------------------------------------
+
+Node slot(std::uint32_t key, std::uint32_t slots) {
+  return {.cell = {slots_level, key, Mode::S}, .asked = true, .text = "slots", .slots = slots};
+}
+
+TEST(DeadlockFinder, a_wait_for_slots_is_in_a_cycle_if_no_holder_can_go_on) {  // B11
+  std::vector<Notice> all = {notice(1, "p:a", holds, 9, {slot(1, 2)}), notice(2, "q:b", holds, 9, {slot(1, 2)}),
+                             notice(3, "r:c", holds, 9, {row(1)}),     notice(4, "p:a", waits, 5, {row(1)}),
+                             notice(5, "q:b", waits, 4, {row(1)}),     notice(6, "r:c", waits, 3, {slot(1, 2)})};
+  for (const std::size_t member : {3u, 4u, 5u}) {
+    const std::optional<Cycle> cycle = find_cycle(all[member], all);
+    ASSERT_TRUE(cycle.has_value()) << member;
+    EXPECT_TRUE(cycle->surely);
+    EXPECT_EQ(cycle->victim->session, 6u);
+  }
+  all[5].age = microseconds(9);  // there are two cycles now, with another youngest wait each; one is enough
+  for (const std::size_t member : {3u, 4u, 5u}) EXPECT_EQ(find_cycle(all[member], all)->victim->session, 5u) << member;
+  for (const Error::Wait& wait : find_cycle(all[5], all)->waits()) {
+    if (wait.owner == "r:c") {
+      EXPECT_EQ(wait.waits_for, "slots");
+    } else {
+      EXPECT_EQ(wait.holds, "slots");
+    }
+  }
+}
+
+TEST(DeadlockFinder, a_wait_for_slots_is_in_no_cycle_if_one_will_be_free) {  // B11
+  const std::vector<Notice> one_works = {notice(1, "p:a", holds, 9, {slot(1, 2)}),
+                                         notice(2, "q:b", holds, 9, {slot(1, 2)}), notice(3, "r:c", holds, 9, {row(1)}),
+                                         notice(4, "p:a", waits, 5, {row(1)}),
+                                         notice(6, "r:c", waits, 3, {slot(1, 2)})};
+  for (const std::size_t wait : {3u, 4u}) EXPECT_FALSE(find_cycle(one_works[wait], one_works).has_value());
+  std::vector<Notice> one_is_not_seen = one_works;
+  one_is_not_seen.erase(one_is_not_seen.begin() + 1);
+  for (const std::size_t wait : {2u, 3u}) {
+    EXPECT_FALSE(find_cycle(one_is_not_seen[wait], one_is_not_seen).has_value());
+  }
+}
+
+// The same rules, plain: a wait goes on if no row that it needs has a holder that is stuck, and of the slots that it
+// needs one is free or has a holder that is not stuck.
+std::set<std::uint64_t> naively_stuck(const std::vector<Notice>& all) {
+  std::set<std::uint64_t> stuck;
+  for (const Notice& one : all) {
+    if (one.waits) stuck.insert(one.session);
+  }
+  const auto owner_is_stuck = [&](const std::string& owner) {
+    return std::any_of(all.begin(), all.end(),
+                       [&](const Notice& n) { return n.waits && n.owner == owner && stuck.contains(n.session); });
+  };
+  const auto needs_one_that_is_stuck = [&](const Node& wanted) {
+    std::size_t holders = 0, stuck_holders = 0;
+    for (const Notice& other : all) {
+      for (const Node& node : other.nodes) {
+        if (other.waits || !same_place(node.cell, wanted.cell)) continue;
+        ++holders;
+        stuck_holders += owner_is_stuck(other.owner) ? 1 : 0;
+      }
+    }
+    return wanted.slots > 0 ? holders >= wanted.slots && stuck_holders == holders : stuck_holders > 0;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const Notice& one : all) {
+      if (!one.waits || !stuck.contains(one.session)) continue;
+      if (std::any_of(one.nodes.begin(), one.nodes.end(), needs_one_that_is_stuck)) continue;
+      stuck.erase(one.session);
+      changed = true;
+    }
+  }
+  return stuck;
+}
+
+TEST(DeadlockFinder, agrees_with_a_naive_reduction_about_slots) {  // B11: none is missed, none is invented
+  const std::uint64_t seed = seed_of_this_run();
+  SCOPED_TRACE("HIERLOCK_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
+  int deadlocks = 0, others = 0;
+  for (int turn = 0; turn < 20'000; ++turn) {
+    // Each owner holds a row or a slot, and most wait for a row or a slot that has a holder.
+    std::vector<Notice> all;
+    const std::uint32_t owners = 2 + below(5), slots = 2 + below(2);
+    std::uint32_t rows = 0, slots_held = 0;
+    for (std::uint32_t o = 0; o < owners; ++o) {
+      const bool has_slot = slots_held < slots && below(2) == 0;
+      all.push_back(notice(o + 1, "p" + std::to_string(o) + ":1", holds, 9, {has_slot ? slot(1, slots) : row(++rows)}));
+      slots_held += has_slot ? 1 : 0;
+    }
+    for (std::uint32_t o = 0; o < owners; ++o) {
+      const std::uint32_t wanted = below(rows + 2);
+      const bool own = wanted == all[o].nodes[0].cell.key && all[o].nodes[0].slots == 0;
+      if (below(5) == 0 || own) continue;
+      all.push_back(notice(100 + o, all[o].owner, waits, static_cast<int>(o),
+                           {wanted == 0 || wanted > rows ? slot(1, slots) : row(wanted)}));
+    }
+    const std::set<std::uint64_t> stuck = naively_stuck(all);
+    bool any = false;
+    for (const Notice& one : all) {
+      if (!one.waits) continue;
+      const std::optional<Cycle> found = find_cycle(one, all);
+      if (!found) continue;
+      any = true;
+      ASSERT_TRUE(stuck.contains(one.session)) << "turn " << turn << ", session " << one.session;
+      ASSERT_TRUE(found->surely);
+      ASSERT_NE(found->victim, nullptr);
+      ASSERT_TRUE(stuck.contains(found->victim->session));
+    }
+    ASSERT_EQ(any, !stuck.empty()) << "turn " << turn;
+    ++(any ? deadlocks : others);
+  }
+  EXPECT_GT(deadlocks, 1000);
+  EXPECT_GT(others, 1000);
+}
+
 // --- against a naive search -------------------------------------------------------------------------------
 
 // The same rules, plain: each wait is compared with every other notice, and every way that passes each wait once is
@@ -320,8 +442,7 @@ class Naive {
 };
 
 TEST(DeadlockFinder, finds_what_a_naive_search_finds) {  // B11: none is missed, none is invented
-  const char* const given = std::getenv("HIERLOCK_SEED");
-  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  const std::uint64_t seed = seed_of_this_run();
   SCOPED_TRACE("HIERLOCK_SEED=" + std::to_string(seed));
   std::mt19937_64 random(seed);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };

@@ -1,9 +1,9 @@
-// Driver: what a remote store implements. The Gate does the rest.
+// Driver: the interface that a remote store implements. The Gate does the rest.
 //
 // A driver knows how its store locks. It does not know the local queue, other requests of this process, or how
-// deadlocks are found. docs/remote.md explains it call by call and has a complete example.
+// deadlocks are found. docs/remote.md explains every call and has a complete example.
 //
-// All calls may come from any thread, several at a time. Exceptions are hierlock::Error.
+// Any thread may make any call, several at a time. Exceptions are hierlock::Error.
 #pragma once
 
 #include <cstdint>

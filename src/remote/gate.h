@@ -1,10 +1,10 @@
-// Gate: the spi::Backend of every remote store, and the only class that knows both the local queue and the store.
+// Gate: the spi::Backend of every remote store. It is the only class that knows both the local queue and the store.
 //
 //   acquire ──> local queue (a memory: table) ──> driver ──> grant
 //
-// The threads of this process queue here first, on exact keys, first come first served. So of those that want the same
-// thing one asks the store, on one session, and the others wait here. A released lock is handed over to the next of
-// them, unless GateOptions says that every lock comes from the store (hand_over.h).
+// The threads of this process first queue here, by exact keys, first come, first served. So if several threads want the
+// same target, one asks the store, on one session, and the others wait here. The Gate hands a released lock over to the
+// next of them (hand_over.h), unless GateOptions says that every lock comes from the store.
 #pragma once
 
 #include <chrono>

@@ -1,17 +1,17 @@
-// HandOver: locks that were released here and are still held at the store, because a request of this process waits for
-// exactly the same plan (B8). That request takes the lock over without asking the store.
+// HandOver: keeps a released lock at the store for a request of this process that waits for exactly the same plan (B8).
+// That request takes the lock over without asking the store.
 //
 //   held ──park──> parked ──take, the same plan──────────────────> held, by the next owner, with the next fence
 //                     ├────take, another plan in conflict────> given back
-//                     └────nobody waits for it any more, or its time is up────> given back
+//                     └────no request waits for it, or its time is up────> given back
 //
-// The local queue decides who is next, as it does for every request: a lock is parked before its place in the queue is
-// released. INVARIANT: for a parked lock there is a request that waits for its plan in the local queue, or is on its
-// way from there to take(); otherwise it is being given back.
+// The local queue decides which request is next, as always: a lock is parked before its place in the queue is released.
+// INVARIANT: if a lock is parked, a request waits for its plan in the local queue, or is on its way from there to
+// take(). Otherwise the lock is being given back.
 //
-// Other processes are not starved: a lock is handed over at most `most` times, and not later than `longest` after the
-// store granted it. park() checks both. A thread gives back locks that are parked for longer: the request that they
-// wait for may be the next for one node of the plan, and wait for long for another one.
+// Other processes do not starve. A lock is handed over at most `most` times, and only until `longest` after the store
+// granted it. park() checks both. A thread gives back locks that are parked for longer. That can happen if the next
+// request has its turn at one node of the plan, and still waits a long time for another node.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
-// HeartbeatThread: asks the sessions that hold locks for a sign of life, and tells holders whose lock is lost.
+// HeartbeatThread: sends heartbeats on sessions that hold locks, and tells holders whose lock is lost.
 //
-// Nothing that it does can take long: it computes nothing, it never waits for an answer, and it waits for no mutex that
-// another thread keeps while it talks to the store. So a lock on a healthy server is not lost because this thread is
-// late. What may take long (notices, deadlocks, fitness of the server) is done elsewhere.
+// This thread is never slow. It computes nothing, never waits for an answer, and never waits for a mutex that another
+// thread keeps while it talks to the store. So no lock on a healthy server is lost because this thread is late. Other
+// threads do slow work: notices, deadlocks, fitness of the server.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Hold: what a driver keeps for one lock that is held, and how its loss is told.
+// Hold: the driver's state of one held lock; reports the loss of the lock.
 #pragma once
 
 #include <atomic>

@@ -1,21 +1,22 @@
-// Keeper: a session that holds names, many at a time, and the thread that looks after it.
+// Keeper: a session that holds many names at a time, and its thread.
 //
-// A keeper never waits for a lock: every question is answered at once. So its releases are never late, and the store
-// sees no wait of a session that holds something (which would be false deadlocks between owners that have nothing to do
-// with each other).
+// A keeper never waits for a lock: the store answers every question at once. So its releases are never late. The store
+// also sees no wait of a session that holds locks. Such waits would be false deadlocks between unrelated owners.
 //
-// Requests hand in jobs. All that have come are asked for in one statement, and those that come meanwhile in the next.
-// The order of jobs is kept: a name that is given back can be taken by the next job.
+// Requests hand in jobs. The keeper asks for all present jobs in one statement, and for jobs that come meanwhile in the
+// next one. It keeps the order of jobs: the next job can take a name that the previous job released.
 //
-// The thread that has the `turn` talks on the session. A request takes it if it is free, and asks for its own job,
-// which saves two changes of threads. Otherwise the thread asks. A request whose time is up in the middle of an answer
-// leaves that to the thread. So does one that gets an answer which is not plain: an error, or a loss. A release sends
-// its question and leaves the answer to whoever has the turn next. If nobody comes for it within 10 ms, the thread
-// reads it: it may say that the name is still held. If nobody waits for a name any more when it is granted, it is given
-// back before anything else.
+// Only the thread that has the `turn` talks on the session:
+// - A request takes the turn if it is free, and asks for its own job. That saves two thread switches. Otherwise the
+//   keeper's thread asks.
+// - If the time of a request is up in the middle of an answer, it leaves the answer to the keeper's thread. It does the
+//   same with an error or a loss.
+// - A release sends its question, and leaves the answer to the next turn. If no turn comes within 10 ms, the keeper's
+//   thread reads the answer, because it may say that the name is still held.
+// - If a name is granted and no request waits for it any more, the keeper releases it before anything else.
 //
-// If the store ends the session, or does not answer for the length of the lease, all names on it are lost and each
-// holder is told. The next job makes a new session.
+// If the store ends the session, or does not answer for the length of the lease, all names on it are lost, and the
+// keeper tells each holder. The next job makes a new session.
 #pragma once
 
 #include <atomic>

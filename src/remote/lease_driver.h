@@ -1,7 +1,7 @@
 // LeaseDriver: the Driver of stores in which a lock is a record with a lease (lease_store.h).
 //
-// A request takes its groups one after the other. Each is one question to the store, which grants it, or puts the
-// request into its queues. Until everything is granted, or given back, the LeaseKeeper renews what the request has.
+// A request takes its groups one after the other. For each group it asks the store once. The store grants the group, or
+// puts the request into its queues. Until all groups are granted, or given back, the LeaseKeeper renews them.
 #pragma once
 
 #include <atomic>

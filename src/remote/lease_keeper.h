@@ -1,9 +1,8 @@
-// LeaseKeeper: renews the leases of all locks and waits of a Locker, and tells their holders when one is lost.
+// LeaseKeeper: renews the leases of all locks and waits of a Locker, and tells holders whose lock is lost.
 //
-// One thread renews: all that is due goes to the store in one round trip. It looks at a lease only when it is due, and
-// an acquire does not wake it. A second thread waits for the store's
-// messages that a wait was granted. A message that is lost costs time only: a renewal asks for waits, too, twice a
-// second.
+// One thread renews. It sends all due renewals in one round trip. It looks at a lease only when the lease is due, and
+// an acquire does not wake it. A second thread receives the store's messages about grants. A lost message costs only
+// time, because the first thread also asks about waits twice a second.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
-// LeaseStore: what a store implements in which a lock is a record with a lease: it ends by itself unless it is renewed
-// in time. LeaseDriver makes a Driver of it.
+// LeaseStore: the interface of a store in which a lock is a record with a lease. The record ends by itself unless it is
+// renewed in time. LeaseDriver makes a Driver of it.
 //
-// All calls may come from any thread, several at a time. Exceptions are hierlock::Error: `unavailable` means that the
-// store may have done what it was asked, or not. Every call may be repeated: requests carry an id.
+// Any thread may make any call, several at a time. Exceptions are hierlock::Error. After `unavailable` the store may or
+// may not have done the call. Every call may be repeated, because requests carry an id.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ struct LeaseRequest {
   bool known = false;         // the request holds something at this place already
   unsigned granted_part = 0;  // if known: the last part that was granted there. If the store knows only an earlier one,
                               // it has lost a grant, and answers `gone`
-  bool wait = false;       // otherwise `busy`
-  std::int64_t above = 0;  // what `number` must be above
+  bool wait = false;          // otherwise `busy`
+  std::int64_t above = 0;     // what `number` must be above
   // Another one for each question that is not the repetition of an unanswered one. The store keeps it with the request,
   // and each message and renewal about a grant has it. So a late one is not taken for the answer to a later question.
   std::uint64_t question = 0;

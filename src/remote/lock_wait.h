@@ -1,5 +1,5 @@
-// LockWait: what a request does while the store makes it wait: keeps its deadline, notices a cancellation, tells the
-// user, and lets itself be chosen as the victim of a deadlock.
+// LockWait: accompanies a request that waits at the store. It keeps the deadline, notices a cancellation, reports the
+// wait to the user, and ends the wait if the request becomes a deadlock victim.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Locks: what one Locker holds and waits for in a remote store.
+// Locks: the locks and waits of one Locker in a remote store.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Looker: reads notices and the store's view for snapshots, on a session of its own. A view may take its time, and the
-// pool's side sessions are for ending waits, which must not.
+// Looker: reads notices and the store's view for snapshots, on its own session. Reading a view may be slow. The pool's
+// side sessions must be fast, because they end waits.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ constexpr seconds short_slice{1}, long_slice{10};
 constexpr milliseconds first_pause{2}, longest_pause{50}, longest_slots_pause{10};
 constexpr int most_failures = 5;
 // Names of which the holder is asked for in one statement, to confirm deadlocks.
-constexpr std::size_t most_confirmed = 200;
+constexpr std::size_t most_confirmed = 200, most_slots_confirmed = 32;
 
 std::stop_token cancel_of(const spi::Request& request) {
   return request.cancel != nullptr ? *request.cancel : std::stop_token();
@@ -313,20 +313,22 @@ std::optional<View> NameDriver::waits(Deadline& limit) {
   {
     const std::lock_guard guard(waits_mutex_);
     for (const auto& [number, name] : waits_) {
-      if (name.slots != 0 || names.size() >= most_confirmed) continue;
+      if (name.slots > most_slots_confirmed || names.size() >= most_confirmed) continue;
       numbers.push_back(number);
       names.push_back(name);
     }
   }
   if (names.empty()) return view;
-  std::optional<std::vector<std::uint64_t>> holders;
+  std::optional<NameStore::Holders> holders;
   pool_.on_the_side(
       [&](Session& side) {
         holders = store_.holders(side, names, limit);
         return !side.broken();
       },
       limit);
-  for (std::size_t i = 0; holders && i < numbers.size(); ++i) view->name_holders.emplace(numbers[i], holders->at(i));
+  for (std::size_t i = 0; holders && i < numbers.size(); ++i) {
+    if (!holders->at(i).empty()) view->name_holders.emplace(numbers[i], std::move(holders->at(i)));
+  }
   return view;
 }
 

@@ -1,13 +1,14 @@
 // NameDriver: names and slots beside paths, for a store whose sessions hold locks by name (name_store.h).
 //
-// - A few keepers (keeper.h) hold all names. A name belongs to one of them by its hash, so that what is released and
-//   taken again by this process is in one order. An uncontended name is one question to its keeper.
-// - A request that has to wait takes an usher: a session that holds nothing but the turnstile of the one name it waits
-//   for. It waits at the store, in line with other processes. When it has the lock, the lock moves to the keeper.
-// - If there are more waits than ushers, waits are sliced: requests without an usher ask their keeper now and then, and
-//   ushers are passed on every second. The order of requests is not kept then.
-// - A lock may have paths, too. They are locked first, by the driver of paths, and are one lock with the names: see
-//   Hold::attach(). The one order of all cells is paths, names, slots.
+// - A few keepers (keeper.h) hold all names. The hash of a name decides which keeper has it. So releases and acquires
+//   of one name in this process stay in order. An uncontended name costs one question to its keeper.
+// - A request that must wait takes an usher. An usher is a session that holds only the turnstile of the name that it
+//   waits for. It waits at the store, in line with other processes. When it gets the lock, the lock moves to the
+//   keeper.
+// - If there are more waits than ushers, waits are sliced. Requests without an usher ask their keeper from time to
+//   time, and ushers change their request every second. Then the order of requests is not kept.
+// - A lock may also have paths. The driver of paths locks them first. Paths and names are then one lock: see
+//   Hold::attach(). The order of all cells is: paths, names, slots.
 #pragma once
 
 #include <atomic>

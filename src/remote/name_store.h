@@ -1,11 +1,12 @@
-// NameStore: what a store implements whose sessions hold locks by name, many on one session. NameDriver uses it.
+// NameStore: the interface of a store whose sessions hold many locks by name. NameDriver uses it.
 //
-// A name is two locks at the store: a turnstile and the lock itself. A request takes the lock only if nobody is in the
-// turnstile. A request that has to wait for the lock waits inside of the turnstile, and all others stand in line before
-// it. So nobody overtakes, and the lock can move from one session to another while the turnstile is held: nobody else
-// can take it then, but a request that looked at the turnstile before. The store keeps the order of looks and entries.
+// A name is two locks at the store: a turnstile and the lock itself. A request takes the lock only if the turnstile is
+// free. A request that must wait for the lock waits inside the turnstile, and all others stand in line before it. So no
+// request overtakes another. While a session holds the turnstile, the lock can move from one session to another. Only a
+// request that looked at the turnstile earlier could take the lock then. The store keeps the order of looks and
+// entries.
 //
-// Slots are as many locks behind one turnstile.
+// Slots are several locks behind one turnstile.
 #pragma once
 
 #include <chrono>
@@ -118,9 +119,10 @@ class NameStore {
                                                     timed::WaitLimit& limit) = 0;
   virtual bool interrupt(Session& side, const Session& waiting, timed::Deadline& limit) = 0;
   virtual Error name_failure(std::int64_t code, const std::string& message, const std::string& doing) const = 0;
-  // The sessions that hold these names, in their order; 0: none does.
-  virtual std::optional<std::vector<std::uint64_t>> holders(Session& side, std::span<const LockName> names,
-                                                            timed::Deadline& limit) = 0;
+  // For each of these names, the session that holds it; for slots, the session of each slot. Empty: the name, or a
+  // slot, is free.
+  using Holders = std::vector<std::vector<std::uint64_t>>;
+  virtual std::optional<Holders> holders(Session& side, std::span<const LockName> names, timed::Deadline& limit) = 0;
   // How many slots the holder of this one says there are. None: it has released it, or it says more than is looked for.
   virtual std::optional<std::uint32_t> slots_of_holder(Session& side, const LockName& name, std::uint32_t slot,
                                                        timed::Deadline& limit) = 0;

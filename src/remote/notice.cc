@@ -9,8 +9,10 @@ namespace hierlock::remote {
 std::vector<Node> nodes_of(const spi::Plan& plan, const CellOf& cell_of) {
   std::vector<Node> nodes;
   for (const spi::Step& step : plan.steps()) {
-    nodes.push_back({cell_of(step.space, step.level, step.key, cell_mode(step.mode, step.slots)), step.asked,
-                     spi::describe_key(step.space, step.key)});
+    nodes.push_back({.cell = cell_of(step.space, step.level, step.key, cell_mode(step.mode, step.slots)),
+                     .asked = step.asked,
+                     .text = spi::describe_key(step.space, step.key),
+                     .slots = several(step.slots)});
   }
   return nodes;
 }
@@ -43,8 +45,10 @@ std::vector<Node>& HeldNodes::read(const CellOf& cell_of) {
   for (const Kept& kept : kept_) {
     const std::string_view key = std::string_view(keys_).substr(begin, kept.end - begin);
     begin = kept.end;
-    nodes.push_back({cell_of(kept.space, kept.level, key, cell_mode(kept.mode, kept.slots)), kept.asked,
-                     spi::describe_key(kept.space, key)});
+    nodes.push_back({.cell = cell_of(kept.space, kept.level, key, cell_mode(kept.mode, kept.slots)),
+                     .asked = kept.asked,
+                     .text = spi::describe_key(kept.space, key),
+                     .slots = several(kept.slots)});
   }
   nodes_ = std::move(nodes);
   made_ = true;
@@ -72,7 +76,7 @@ const Node* meeting(const Notice& waiter, const Notice& other) noexcept {
 bool meet_at_name(const Notice& waiter, const Notice& other) noexcept {
   return std::any_of(waiter.nodes.begin(), waiter.nodes.end(), [&](const Node& wanted) {
     return by_name(wanted.cell) && std::any_of(other.nodes.begin(), other.nodes.end(),
-                                               [&](const Node& node) { return conflict(wanted.cell, node.cell); });
+                                               [&](const Node& node) { return in_the_way(wanted.cell, node.cell); });
   });
 }
 

@@ -1,8 +1,9 @@
-// Notice: what a process tells the others that use the same store about one of its locks or waits.
+// Notice: what a process publishes about one of its locks or waits, for other processes that use the same store.
 //
-// A lock or a wait that lasts is written down where all processes can read it (NoticeStore). `status` shows from it who
-// is behind a session. The DeadlockFinder finds cycles in it that no server can see, because their members hold and
-// wait on different sessions (B11). A granted acquire does not pay for any of this.
+// A process publishes locks and waits that last, in a place that all processes can read (NoticeStore). `status` uses
+// notices to show the owner behind a session. The DeadlockFinder uses them to find cycles that no server can see,
+// because their members hold and wait on different sessions (B11). An acquire that is granted at once costs nothing
+// here.
 #pragma once
 
 #include <chrono>
@@ -24,6 +25,8 @@ struct Node {
   std::string text;  // `u1/a1`; empty: only the cell is known
   // A failed extend had reached this cell, perhaps. The store gives it back only with the rest of the lock.
   bool leftover = false;
+  // Of a cell that several locks may hold at a time: how many. Otherwise 0.
+  std::uint32_t slots = 0;
 };
 
 // A request that waits in the queue of its own process has no session yet. Its notice has a number that no store gives
@@ -77,6 +80,7 @@ using CellOf = std::function<Cell(Space space, std::uint8_t level, std::string_v
 
 // Holders of several slots do not exclude each other, as far as cells can tell. The only slot is like a name.
 constexpr Mode cell_mode(Mode mode, std::uint32_t slots) noexcept { return slots > 1 ? Mode::S : mode; }
+constexpr std::uint32_t several(std::uint32_t slots) noexcept { return slots > 1 ? slots : 0; }
 
 std::vector<Node> nodes_of(const spi::Plan& plan, const CellOf& cell_of);
 
@@ -103,7 +107,7 @@ class HeldNodes {
   std::vector<Node> nodes_;
 };
 
-// Whether they conflict at a name. No view shows waits for names.
+// Whether the one may wait for the other at a name, or at slots. No view shows such waits.
 bool meet_at_name(const Notice& waiter, const Notice& other) noexcept;
 
 // The first node of `waiter` that conflicts with one of `other`, or none.

@@ -659,7 +659,9 @@ bool NoticeBoard::shown_by(const View& view, const Cycle& cycle) const {
       if (!view.seen || !view.note.empty()) return false;
     } else if (is_own(member) && !(member.queued() && is_own(other))) {
       const auto holder = view.name_holders.find(member.session);
-      if (holder == view.name_holders.end() || holder->second != shown_session(other.session)) return false;
+      if (holder == view.name_holders.end()) return false;
+      const std::vector<std::uint64_t>& sessions = holder->second;
+      if (std::find(sessions.begin(), sessions.end(), shown_session(other.session)) == sessions.end()) return false;
     }
   }
   return true;

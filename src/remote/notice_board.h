@@ -1,12 +1,16 @@
-// NoticeBoard: tells other processes what this Locker holds and waits for, and finds the deadlocks that only all
-// notices together show (B11).
+// NoticeBoard: tells other processes about the locks and waits of this Locker, and finds deadlocks that only the
+// notices of all processes together show (B11).
 //
-// A lock or a wait that has lasted for `publish_after` is published; with a wait, all that its owner holds. A wait that
-// may be part of a deadlock is published after 20 ms: its owner holds a lock, or it asks for several targets and may
-// have got some. Of the waits in the local queue whose owners hold nothing, the first 64 are published, and as many of
-// those that wait for names at the store and can be in no cycle. Every member of a cycle waits and holds, here in the
-// local queue or at the store. So the notices of all processes contain every cycle. A thread of its own does it,
-// because it computes and talks to the store: neither may delay a heartbeat.
+// It publishes:
+// - locks and waits that have lasted for `publish_after`; with a wait, all locks of its owner.
+// - after 20 ms, a wait that may be part of a deadlock. Its owner holds a lock, or it asks for several targets and may
+//   have some of them.
+// - of the waits in the local queue whose owners hold no lock, only the first 64. Of the waits for names at the store
+//   that can be in no cycle, also only the first 64.
+// Every member of a cycle waits and holds, in the local queue or at the store. So the notices of all processes contain
+// every cycle.
+//
+// The NoticeBoard has its own thread, because it computes and talks to the store. Neither may delay a heartbeat.
 #pragma once
 
 #include <atomic>

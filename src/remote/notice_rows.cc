@@ -39,11 +39,17 @@ bool read_nodes(std::string_view text, Notice& notice) {
     Node node;
     unsigned level = 0, asked = 0;
     if (!take_number(line, level) || !take_number(line, node.cell.key)) return false;
-    const std::string_view mode = line.substr(0, line.find(' '));
+    std::string_view mode = line.substr(0, line.find(' '));
+    const std::size_t mode_size = mode.size();
+    if (const std::size_t slash = mode.find('/'); slash != mode.npos) {
+      const std::string_view slots = mode.substr(slash + 1);
+      if (std::from_chars(slots.data(), slots.data() + slots.size(), node.slots).ec != std::errc{}) return false;
+      mode = mode.substr(0, slash);
+    }
     const auto known = std::find_if(all_modes.begin(), all_modes.end(), [&](Mode m) { return to_string(m) == mode; });
-    if (known == all_modes.end() || mode.size() == line.size()) return false;
+    if (known == all_modes.end() || mode_size == line.size()) return false;
     node.cell.mode = *known;
-    line.remove_prefix(mode.size() + 1);
+    line.remove_prefix(mode_size + 1);
     if (!take_number(line, asked)) return false;
     node.cell.level = static_cast<std::uint8_t>(level);
     node.asked = asked == 1;
@@ -89,7 +95,7 @@ std::string write_nodes(const Notice& notice) {
   }
   for (const Node& node : notice.nodes) {
     text += std::to_string(node.cell.level) + " " + std::to_string(node.cell.key) + " " +
-            std::string(to_string(node.cell.mode)) + " " +
+            std::string(to_string(node.cell.mode)) + (node.slots > 0 ? "/" + std::to_string(node.slots) : "") + " " +
             (node.asked      ? "1 "
              : node.leftover ? "2 "
                              : "0 ") +

@@ -1,7 +1,7 @@
-// NoticeRows: notices as rows of a SQL table. Pure: no I/O.
+// NoticeRows: notices as rows of a SQL table. No I/O.
 //
-// A row is named by Notice::id(). It has a stamp, a random number that is new each time the row is written. So the
-// number of rows and the exclusive or of their stamps tell whether anything has changed.
+// Notice::id() is the key of a row. Each row has a stamp, a random number that changes with each write. So the number
+// of rows and the exclusive or of their stamps show whether anything has changed.
 #pragma once
 
 #include <cstdint>

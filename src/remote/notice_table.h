@@ -1,8 +1,8 @@
 // NoticeTable: a NoticeStore that keeps notices as rows of a SQL table (notice_rows.h), on the pool's side session.
 //
-// It writes many rows a statement. It reads only what has changed: one row that sums up all others, and if that has
-// changed one row a Locker, and then the notices of those Lockers. A store brings the statements and the way to send
-// them.
+// It writes many rows per statement. It reads only changes: first one row that sums up all others. If that has changed,
+// it reads one row per Locker, and then the notices of the Lockers that changed. A store adds the statements and the
+// way to send them.
 #pragma once
 
 #include <cstdint>

@@ -45,19 +45,21 @@ TEST(NoticeRows, a_notice_is_read_as_it_was_written) {  // B11
   one.behind = {7, 18'446'744'073'709'551'615u};
   one.nodes = {{{0, 12, Mode::S}, false, "u 1"},
                {{1, std::uint64_t{1} << 63, Mode::X}, true, "u 1/a"},
-               {{2, 14, Mode::X}, false, "u 1/b", true}};
+               {{2, 14, Mode::X}, false, "u 1/b", true},
+               {{slots_level, 15, Mode::S}, true, "s", false, 1'000'000}};
   const std::vector<Notice> read = read_notices({row_of(one, 8)});
   ASSERT_EQ(read.size(), 1u);
   EXPECT_EQ(read[0].session, one.session);
   EXPECT_EQ(read[0].behind, one.behind);
   EXPECT_EQ(read[0].since, one.since);
   EXPECT_TRUE(read[0].waits);
-  ASSERT_EQ(read[0].nodes.size(), 3u);
-  for (std::size_t i = 0; i < 3; ++i) {
+  ASSERT_EQ(read[0].nodes.size(), one.nodes.size());
+  for (std::size_t i = 0; i < one.nodes.size(); ++i) {
     EXPECT_EQ(read[0].nodes[i].cell, one.nodes[i].cell) << i;
     EXPECT_EQ(read[0].nodes[i].text, one.nodes[i].text) << i;
     EXPECT_EQ(read[0].nodes[i].asked, one.nodes[i].asked) << i;
     EXPECT_EQ(read[0].nodes[i].leftover, one.nodes[i].leftover) << i;
+    EXPECT_EQ(read[0].nodes[i].slots, one.nodes[i].slots) << i;
   }
 }
 

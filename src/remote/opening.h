@@ -1,4 +1,4 @@
-// Opening: how long open() may take, and what ends it before.
+// Opening: the time limit of open(), and its cancellation.
 #pragma once
 
 #include <algorithm>

@@ -1,12 +1,11 @@
-// Provisioner: makes all rows of a table of levels and buckets beforehand (H11), for stores that lock rows.
+// Provisioner: makes all rows of a table of levels and buckets ahead of time (H11), for stores that lock rows.
 //
-// It works in chunks, each one transaction. So it may be killed, run again and run by two at once. It finds what is
-// there by counting, span by span: ten million rows were counted in 2 to 4 s, a tenth of the time they took to be made.
-// A record of how far it came could not know of lazy rows or of a second operator.
+// It works in chunks of one transaction. So an operator may kill it, run it again, and run it twice at once. It counts
+// the existing rows, span by span. Counting ten million rows took 2 to 4 s, a tenth of the time to make them. A record
+// of its progress would not work: it would not know of lazy rows or of a second operator.
 //
-// Making a row is the work of one core of the server, in whatever form it is asked for (docs/bench.md). So two sessions
-// make the two halves of a level at the same time. There are not more, because others use the server, and only one if
-// it is throttled.
+// Making rows keeps one core of the server busy, whatever the statement (docs/bench.md). So two sessions make the two
+// halves of a level at the same time. There are not more, because others use the server. A throttled run uses one.
 #pragma once
 
 #include <cstdint>

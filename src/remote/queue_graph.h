@@ -1,4 +1,4 @@
-// QueueGraph: which owners wait for which in the local queue, directly or through others. No I/O.
+// QueueGraph: finds which owners wait for which in the local queue, directly or through others. No I/O.
 #pragma once
 
 #include <cstddef>

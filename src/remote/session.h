@@ -1,7 +1,6 @@
-// Session: one connection to a store that locks by session: locks that it holds end with it.
+// Session: one connection to a store that locks by session. When the session ends, its locks end.
 //
-// One thread at a time uses a session. A call that gives up on an answer leaves the session broken: it can only be
-// closed.
+// One thread at a time uses a session. If a call gives up on an answer, the session is broken: it can only be closed.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ namespace hierlock::remote {
 struct LockReply {
   enum class Kind : std::uint8_t {
     granted,       // all cells are locked
-    missing,       // something must be made before they can be: see `there`
+    missing,       // a cell is not there: find_missing() tells which. Others may be locked, earlier and later ones
     busy,          // no_wait was asked for, and a cell is taken. Earlier cells may be locked
     wait_is_long,  // the store ended this wait to look after itself; earlier cells may be locked. Ask again
     deadlock,      // the store chose it as a victim: nothing is locked, also nothing from before
@@ -30,7 +29,7 @@ struct LockReply {
   Kind kind = Kind::failed;
   std::int64_t code = 0;
   std::string message;
-  std::vector<bool> there;    // missing: by cell, whether it is there
+  std::vector<bool> there;    // find_missing(): by cell, whether it is there
   std::uint64_t minted = 0;   // granted: the number that becomes the fence
   std::uint64_t session = 0;  // granted: who the store says we are. Another than id(): a proxy mixes sessions
 };
@@ -53,6 +52,12 @@ class Session {
 
   // Locks the cells in this order, in one round trip where that is possible.
   virtual LockReply lock(std::span<const Cell> cells, bool no_wait, timed::WaitLimit& limit) = 0;
+  // Which cells are there; locks nothing, and waits for no lock. Sets LockReply::there, and its kind to `missing`,
+  // `granted` if all are there, or `failed`.
+  virtual void find_missing(std::span<const Cell> cells, LockReply& reply, timed::WaitLimit&) {
+    reply.there.assign(cells.size(), true);
+    reply.kind = LockReply::Kind::granted;
+  }
   // Gives back all locks, and waits for the answer. If that fails the session is broken. The answer to a question that
   // is under way is read first.
   virtual void unlock_all(timed::WaitLimit& limit) noexcept = 0;

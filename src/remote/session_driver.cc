@@ -33,6 +33,10 @@ std::stop_token cancel_of(const spi::Request& request) {
   return request.cancel != nullptr ? *request.cancel : std::stop_token();
 }
 
+bool all_there(const LockReply& reply) {
+  return std::find(reply.there.begin(), reply.there.end(), false) == reply.there.end();
+}
+
 void unlock(Session& session, Clock::time_point by) noexcept {
   Deadline soon(by);
   session.unlock_all(soon);
@@ -107,6 +111,17 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
     store_->confirm_kept(session, reply, soon);
     extended->confirmed = asked;
   };
+  // A statement passes a cell that is not there, and locks later ones. Another session may make that cell and lock it.
+  // A request that then waited for the cell would do so out of order (H5), in a cycle that no notice shows. So it gives
+  // back what it has and starts over; once it has seen that all cells are there, it need not do so again. An extend
+  // cannot give anything back: it has seen to its cells before.
+  bool all_there = extended != nullptr || !store_->cells_may_be_missing();
+  const auto start_over = [&] {
+    unlock(session, Clock::now() + longest_unlock);
+    session.find_missing(cells, reply, wait);
+    all_there = true;
+    return reply.kind == Kind::granted;
+  };
   for (int deadlocks = 0;;) {
     sent = now_with_suspend();
     reply = session.lock(cells, no_wait, wait);
@@ -115,7 +130,16 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
     session.usual_answer = std::min<Clock::duration>(session.usual_answer, 3 * took);
     confirm_kept();
     if (!again()) break;
-    if (reply.kind == Kind::deadlock) pause_after(++deadlocks, of.request);
+    if (reply.kind == Kind::deadlock) {
+      pause_after(++deadlocks, of.request);
+    } else if (!all_there && !start_over()) {
+      break;
+    }
+  }
+  if (reply.kind == Kind::missing && reply.there.empty()) {
+    if (extended == nullptr) unlock(session, Clock::now() + longest_unlock);
+    session.find_missing(cells, reply, wait);
+    if (reply.kind == Kind::granted) reply.kind = Kind::missing;  // it has been made since
   }
   // The interruption of an extend may cross the grant of its last cell. That cell would stay locked, and no process
   // would know. So the store is asked once more, without waiting: then it is granted, or certainly not locked.
@@ -262,11 +286,11 @@ Driver::Granted SessionDriver::grant(const Ask& of) {
         return {Answer::granted, std::move(hold), fence, std::move(wanted)};
       }
       if (outcome == Outcome::missing) {
-        unlock(session, Clock::now() + longest_unlock);
-        if (!store_->makes_missing() || ++made > most_made) throw store_->missing(wanted, reply);
+        const bool there = all_there(reply);
+        if ((!there && !store_->makes_missing()) || ++made > most_made) throw store_->missing(wanted, reply);
         PoolInterrupter interrupter(*this, session);
-        const bool there = store_->make_missing(session, wanted, reply, of, interrupter);
-        outcome = there ? Outcome::again : Outcome::not_in_time;
+        const bool made_now = there || store_->make_missing(session, wanted, reply, of, interrupter);
+        outcome = made_now ? Outcome::again : Outcome::not_in_time;
       } else if (reply.kind == LockReply::Kind::busy && outcome == Outcome::not_in_time && taken.before != 0 &&
                  !waited_for_unlocks) {
         released_before = taken.before;  // a cell is taken, perhaps by a lock that this process has just released
@@ -330,16 +354,57 @@ void SessionDriver::extend(Hold& hold, const Ask& of, Extended& result) {
   result.granted = extend_on(static_cast<SessionHold&>(hold), of, result);
 }
 
+// Makes the cells that are missing before the extend asks for any: what it has locked by then it could not give back
+// (see ask()). False: it was not in time.
+bool SessionDriver::make_before_extend(SessionHold& hold, const Ask& of, std::span<const Cell> wanted) {
+  if (known_.all(wanted)) return true;
+  for (int made = 0;; ++made) {
+    PoolInterrupter interrupter(*this, *hold.held);
+    LockReply reply;
+    {
+      LockWait wait(of, hold.held->id(), interrupter, longest_extending_try, LockWait::Victim::never);
+      hold.held->find_missing(wanted, reply, wait);
+      if (reply.kind == LockReply::Kind::failed) {
+        if (wait.cancelled()) throw cancelled_error("extending to", of.plan);
+        if (wait.ended()) return false;
+        throw store_->failure(reply, "lock " + spi::describe(of.plan.steps()));
+      }
+    }
+    if (reply.kind == LockReply::Kind::granted) break;
+    if (made == most_made) throw store_->missing(wanted, reply);
+    // Not on the session that holds locks.
+    const std::uint64_t owner = hold.owner.load();  // another thread may release the lock meanwhile
+    SessionPool::Taken other = take({owner, of.request}, SessionPool::Place::any);
+    if (other.session == nullptr) return false;
+    bool there = false;
+    try {
+      PoolInterrupter other_interrupter(*this, *other.session);
+      there = store_->make_missing(*other.session, wanted, reply, of, other_interrupter);
+    } catch (...) {
+      pool_.put_back(std::move(other), owner);
+      throw;
+    }
+    pool_.put_back(std::move(other), owner);
+    if (!there) return false;
+  }
+  known_.add(wanted);
+  return true;
+}
+
 bool SessionDriver::extend_on(SessionHold& hold, const Ask& of, Extended& result) {
   const std::vector<Cell> wanted = store_->cells(of.plan);
   std::unique_lock talking(hold.talking, std::defer_lock);
   if (!wait_to_talk(hold, of, talking)) return false;
-  // Whatever becomes of it, a statement that failed has not reached its last cell.
-  result.leftover = Extended::Leftover::all_but_the_last;
   const auto leave = [&] { result.lost = hold.held->broken(); };
   bool waited_for_unlocks = false;
   try {
-    for (int made = 0;;) {
+    if (store_->makes_missing() && !make_before_extend(hold, of, wanted)) {
+      leave();
+      return false;
+    }
+    // Whatever becomes of it, a statement that failed has not reached its last cell.
+    result.leftover = Extended::Leftover::all_but_the_last;
+    for (;;) {
       const SessionPool::Unlock released_before = of.request.no_wait ? pool_.last_unanswered() : 0;
       LockReply reply;
       std::int64_t sent = 0;
@@ -358,21 +423,7 @@ bool SessionDriver::extend_on(SessionHold& hold, const Ask& of, Extended& result
       }
       if (outcome != Outcome::missing) break;
       result.leftover = Extended::Leftover::all;
-      if (!store_->makes_missing() || ++made > most_made) throw store_->missing(wanted, reply);
-      // Not on the session that holds locks.
-      const std::uint64_t owner = hold.owner.load();  // another thread may release the lock meanwhile
-      SessionPool::Taken other = take({owner, of.request}, SessionPool::Place::any);
-      if (other.session == nullptr) break;
-      bool there = false;
-      try {
-        PoolInterrupter interrupter(*this, *other.session);
-        there = store_->make_missing(*other.session, wanted, reply, of, interrupter);
-      } catch (...) {
-        pool_.put_back(std::move(other), owner);
-        throw;
-      }
-      pool_.put_back(std::move(other), owner);
-      if (!there) break;
+      throw store_->missing(wanted, reply);
     }
   } catch (...) {
     leave();

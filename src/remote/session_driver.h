@@ -1,10 +1,14 @@
-// SessionDriver: the driver of every store in which a lock is a session of its own: sessions from a pool, heartbeats
-// while they hold, interruption of waits, extends on the session of the lock.
+// SessionDriver: the driver of every store in which each lock is a session. It takes sessions from a pool, sends
+// heartbeats while they hold locks, interrupts waits, and extends a lock on its session.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
+#include <span>
 #include <string>
 
 #include "remote/driver.h"
@@ -60,9 +64,29 @@ class SessionDriver final : public Driver, private SessionServices {
   bool confirm_late_grant(Session& session, std::int64_t& sent);
   void lose_if_unfit(SessionHold& hold);
   bool extend_on(SessionHold& hold, const Ask& ask, Extended& result);
+  bool make_before_extend(SessionHold& hold, const Ask& ask, std::span<const Cell> wanted);
 
   const std::shared_ptr<OpenSessions>& open_sessions() const noexcept override { return sessions_; }
   void lose_all_on(const std::string& server) override { heartbeats_.lose_all_on(server); }
+
+  // Cells that an extend has seen to be there, where they stay. The next extend need not ask for them.
+  class KnownCells {
+   public:
+    bool all(std::span<const Cell> cells) const {
+      const std::lock_guard guard(mutex_);
+      return std::all_of(cells.begin(), cells.end(), [this](const Cell& cell) { return known_.contains(place(cell)); });
+    }
+    void add(std::span<const Cell> cells) {
+      const std::lock_guard guard(mutex_);
+      if (known_.size() >= most) known_.clear();
+      for (const Cell& cell : cells) known_.insert(place(cell));
+    }
+
+   private:
+    static constexpr std::size_t most = 10'000;
+    mutable std::mutex mutex_;
+    std::set<Place> known_;
+  } known_;
 
   const std::chrono::nanoseconds lease_;
   const std::shared_ptr<OpenSessions> sessions_ = std::make_shared<OpenSessions>();

@@ -1,32 +1,33 @@
-// SessionPool: the sessions of one Locker. Each lock has one to itself, or shares one, as its driver decides.
+// SessionPool: the sessions of one Locker. The driver decides whether a lock has its own session or shares one.
 //
 //   idle ──take──> taken, asking ──granted──> taken, holding ──put_back──> idle
 //                       └──────────────put_back────────────────────────────^
 //
-// - Requests are served in the order in which they come. A session that comes back is given to the first request in
-//   line, which alone is woken.
-// - Requests that wait at the store occupy only a part of the pool (`most_waiting`). If that part is used up, a request
-//   asks without waiting (Taken::may_wait is false). If its cells are taken, it gives the session back and stands in
-//   line for a place among the waiting. So a free target can be locked however many requests wait for taken ones.
-// - An owner that has a session already does not stand in line for another, because it might wait for itself. It may
-//   use the whole pool; if that is empty: `exhausted`.
+// - Requests are served in order. When a session comes back, the pool gives it to the first request in line, and wakes
+//   only that one.
+// - Requests that wait at the store use only a part of the pool (`most_waiting`). If that part is used up, a request
+//   asks without waiting (Taken::may_wait is false). If its cells are taken, it gives the session back, and stands in
+//   line for a place in that part. So a free target can be locked, however many requests wait for taken ones.
+// - An owner that already has a session does not stand in line for another, because it might wait for itself. It may
+//   use the whole pool. If the pool is empty, it gets `exhausted`.
 //
-// A request in line has its place in the local queue. An owner that holds a session may wait there for this request,
-// which stands in line for that very session: a cycle that neither the queue nor the store sees. The Gate looks for
-// such requests and calls let_pass() for them: they get `full`, give their place in the queue back, and queue again.
-// They keep their ticket, and so their place in line.
+// A request in line keeps its place in the local queue. An owner that holds a session may wait there for this request,
+// while the request stands in line for that very session. Neither the queue nor the store sees this cycle. The Gate
+// looks for such requests and calls let_pass() for them. They get `full`, give up their place in the queue, and queue
+// again. They keep their ticket, and so their place in line.
 //
-// A lock is given back without waiting for the store's answer. Its session comes back with the answer still to come,
-// and whoever takes it next reads that first. Sessions without such an answer are taken first. If the store is far away
-// and there are none, one more session is made. Answers that nobody reads for long are the heartbeat thread's.
+// A release does not wait for the store's answer. The session comes back while its answer is still to come, and the
+// next user of the session reads that answer first. The pool prefers sessions without such an answer. If there are none
+// and the store is far away, it makes one more session. If an answer stays unread for long, the heartbeat thread reads
+// it.
 //
-// Other processes know a session by its notice. As long as that stands, the session is not used for another lock:
-// they would take the new owner for the old one, and see deadlocks that are none. So such a session is kept aside until
-// its notice is gone. (`stands`, and let_in().)
+// Other processes know a session by its notice. While the notice stands, the pool does not use the session for another
+// lock. Otherwise other processes would take the new owner for the old one, and see false deadlocks. The pool keeps
+// such a session aside until its notice is gone (`stands`, let_in()).
 //
-// Each session is made by a thread of its own. So a deadline and a cancellation are kept while one is made. A session
-// that was begun for a request without the time to wait for it goes to the next request. Otherwise requests with short
-// timeouts would never have a session to a server that is far away.
+// A separate thread makes each session. So deadlines and cancellations work meanwhile. If a request has no time to wait
+// for its new session, the session goes to the next request. Otherwise requests with short timeouts would never get a
+// session to a server that is far away.
 #pragma once
 
 #include <atomic>

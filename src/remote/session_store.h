@@ -1,6 +1,6 @@
-// SessionStore: what a store implements in which a lock is a session of its own. SessionDriver makes a Driver of it.
+// SessionStore: the interface of a store in which each lock is a session. SessionDriver makes a Driver of it.
 //
-// All calls may come from any thread, several at a time. Exceptions are hierlock::Error.
+// Any thread may make any call, several at a time. Exceptions are hierlock::Error.
 #pragma once
 
 #include <memory>
@@ -58,6 +58,8 @@ class SessionStore {
   // lock is still held.
   virtual void confirm_kept(Session& session, const LockReply& reply, WaitLimit& limit) = 0;
 
+  // Whether a cell may be missing, that is, whether lock() may pass it and lock later ones.
+  virtual bool cells_may_be_missing() const { return false; }
   // LockReply::missing: whether the store makes the cells that are missing, the error if it does not, and the making.
   // That happens on a session that holds nothing. False: it was not in time.
   virtual bool makes_missing() const { return false; }

@@ -1,10 +1,10 @@
-// StatusBuilder: puts a snapshot together from what this process knows, what other processes have published (notice.h)
-// and what the store shows (view.h). No I/O.
+// StatusBuilder: builds a snapshot from three sources: this process, the notices of other processes (notice.h), and the
+// store's own view (view.h). No I/O.
 //
-// The process knows everything about its own sessions. The store knows, of all sessions, who has which cell and who
-// waits for whom, but no path. Notices tell the paths and who the sessions are, but they come late, and stay for a
-// moment after the lock is gone. So where the store shows all locks, a notice that it does not confirm is left out. So
-// is a wait whose session has ended. A lock without a notice is shown by its cell, without a path.
+// The process knows everything about its own sessions. The store knows, for all sessions, who has which cell and who
+// waits for whom, but no paths. Notices have the paths and the owners of sessions. But notices come late, and stay for
+// a moment after the lock is gone. If the store shows all locks, a notice that it does not confirm is left out. A wait
+// whose session has ended is left out, too. A lock without a notice is shown by its cell, without a path.
 #pragma once
 
 #include <cstdint>

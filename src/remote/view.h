@@ -1,4 +1,4 @@
-// View: what the store itself shows of the locks in it: who has which cell, who waits, and for whom.
+// View: the store's own list of its locks: who has which cell, who waits, and for whom.
 //
 // A store knows sessions and cells, but no paths. Paths come from the processes (notice.h).
 #pragma once
@@ -45,8 +45,9 @@ struct View {
   // Sessions that have published a wait and have ended since. A live session may wait for something that is no lock
   // here, or ask anew just now: a wait that `locks` does not show is no proof that it is over.
   std::set<std::uint64_t> ended;
-  // By the number of a wait of this Locker for a name: the session that holds the name.
-  std::map<std::uint64_t, std::uint64_t> name_holders;
+  // By the number of a wait of this Locker for a name, or for one of several slots that all have holders: the sessions
+  // that hold it, or the slots.
+  std::map<std::uint64_t, std::vector<std::uint64_t>> name_holders;
   std::string note;                  // for people
   std::chrono::milliseconds next{};  // if it is read earlier again, by anybody, it is the same
 };

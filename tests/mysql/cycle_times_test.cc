@@ -197,6 +197,16 @@ TEST_P(CycleTimes, between_two_processes_through_a_name_and_a_path) {  // B11
   measure("two processes, through a path and a name", {{*b, "q", {named("p")}}, {*a, named("p"), {"q"}}}, {}, 1);
 }
 
+// Both slots have holders that wait for the third process, which waits for one of the slots.
+TEST_P(CycleTimes, between_three_processes_through_slots) {  // B11
+  const auto a = another_process("a"), b = another_process("b"), c = another_process("c");
+  measure("three processes, through one of two slots",
+          {{*a, slots("s", 2), {named("q")}}, {*b, slots("s", 2), {named("q")}}, {*c, named("q"), {slots("s", 2)}}}, {},
+          2);
+  measure("three processes, through one of two slots and a path",
+          {{*c, "q", {slots("s", 2)}}, {*a, slots("s", 2), {"q"}}, {*b, slots("s", 2), {"q"}}}, {}, 1);
+}
+
 // Where the account may not read the server's views, a cycle must last longer (docs/mysql.md).
 TEST_P(CycleTimes, between_two_processes_that_cannot_read_the_servers_views) {  // B11
   ProcessParty a("a", url("views=off")), b("b", url("views=off"));

@@ -1,7 +1,7 @@
-// Backend: what a store implements. It does one thing: grant a whole plan or nothing.
+// Backend: the interface that a store implements. A store does one thing: it grants a whole plan or nothing.
 //
-// Everything else (targets, plans, handles, events, counting, fork) is written once above it. Implementations are
-// thread-safe; exceptions are hierlock::Error.
+// The library implements everything else once for all stores: targets, plans, handles, events, counters, fork. A
+// Backend is thread-safe, and throws only hierlock::Error.
 #pragma once
 
 #include <array>
@@ -20,36 +20,35 @@
 
 namespace hierlock::spi {
 
-class Core;  // a Backend and what every Locker has around it; private to the library
+class Core;  // a Backend with the common parts of every Locker; private to the library
 
-// A backend's own number for an owner; 0 means "the default one": the calling thread, or the handle
-// (OpenOptions::owners).
+// A backend's own number for an owner. 0 is the default owner: the calling thread, or the handle (OpenOptions::owners).
 struct OwnerId {
   std::uint64_t value = 0;
   friend bool operator==(OwnerId, OwnerId) = default;
 };
 
-// A granted plan. The backend's own; the rest of the library only carries it, and reads the fence.
+// A granted plan. Only the backend interprets `id`. The rest of the library reads only the fence.
 struct Grant {
   std::uint64_t id = 0;
   std::int64_t fence = 0;
 };
 
-// A request that waits, as its backend sees it. Asking costs something; nobody has to.
+// A waiting request, as its backend sees it. These calls may be expensive, and are optional.
 class Waiting {
  public:
   virtual ~Waiting() = default;
-  virtual std::string owner() const = 0;       // who waits
-  virtual std::string blocked_by() const = 0;  // who stands in the way, in words
-  // Who waits, as Snapshot::Party::owner has it; 0: not known.
+  virtual std::string owner() const = 0;       // the owner that waits
+  virtual std::string blocked_by() const = 0;  // the owner in the way, in words
+  // The number of the owner that waits, as in Snapshot::Party::owner; 0: not known.
   virtual std::uint64_t owner_number() const { return 0; }
 };
 
-// Told by a backend, on the waiting thread, when a request starts to wait.
+// The backend calls it on the waiting thread when a request starts to wait.
 class WaitObserver {
  public:
   virtual ~WaitObserver() = default;
-  // Returns how long to wait before calling again.
+  // Returns the time until the next call.
   virtual std::chrono::nanoseconds waits(const Waiting& waiting) noexcept = 0;
 };
 
@@ -63,7 +62,7 @@ struct Request {
   WaitObserver* observer = nullptr;
 };
 
-// What a store says that cannot take a lock away from its holder.
+// The error message of a store that cannot break locks.
 inline constexpr const char* cannot_break =
     "this store cannot break locks: only shm:, valkey: and redis: can; end the process that holds it, or at a database "
     "the session that status names, with KILL";
@@ -74,56 +73,57 @@ class Backend {
 
   virtual Capabilities capabilities() const = 0;
 
-  // Grants the plan. No value when the deadline passed or, with no_wait, when somebody is in the way (or, where there
-  // is more to say, Error(timeout) and Error(busy)); every other failure throws. Unless granted, nothing is left
-  // behind.
+  // Grants the plan. Returns no value if the deadline has passed or, with no_wait, if another owner is in the way. It
+  // may throw Error(timeout) or Error(busy) instead, to give a better message. Every other failure throws. If the plan
+  // is not granted, the request leaves nothing locked.
   virtual std::optional<Grant> acquire(const Request& request) = 0;
 
-  // Optional: grants one path or name to the default owner if nothing at all is in the way, without I/O. A grant whose
-  // id is 0 means "ask acquire()". Never throws.
+  // Optional: grants one path or name to the default owner without I/O, if nothing is in the way. A grant with id 0
+  // means that the caller must use acquire(). Never throws.
   virtual Grant at_once(const Chain&) noexcept { return {}; }
-  // Optional: the same for the text of a path that at_once() has granted before. The text is not checked: if it is not
-  // certainly such a one, the answer is "ask at_once()".
+  // Optional: the same for the text of a path that at_once() has granted before. The text has not been checked. Unless
+  // the backend surely knows the text, it returns id 0, and the caller must use at_once().
   virtual Grant at_once_again(std::string_view) noexcept { return {}; }
 
-  // As Lock::extend says; the grant as it is afterwards. No value as for acquire: the old grant is as it was. On
-  // `deadlock` the old grant is gone. On any other error, `lost` among them, it is still to be released.
+  // Implements Lock::extend. Returns the new grant. Returns no value in the same cases as acquire(); the old grant does
+  // not change then. On `deadlock` the old grant is gone. On any other error, also `lost`, the caller must still
+  // release the old grant.
   virtual std::optional<Grant> extend(const Grant& grant, const Request& request) = 0;
 
-  // Never throws, never blocks for more than 1 s. A grant is released at most once.
+  // Never throws, and never blocks for more than 1 s. The library releases each grant at most once.
   virtual void release(const Grant& grant) noexcept = 0;
 
-  // As Lock::give_to says. Returns the grant as it is afterwards.
+  // Implements Lock::give_to. Returns the new grant.
   virtual Grant give(const Grant& grant, OwnerId to) = 0;
 
   // True while the grant is certainly held. No I/O.
   virtual bool held(const Grant& grant) const noexcept = 0;
-  // Triggered when it is lost. May allocate.
+  // Triggered when the grant is lost. May allocate.
   virtual std::stop_token lost(const Grant& grant) = 0;
 
   virtual OwnerId make_owner(std::string_view name) = 0;
   virtual void drop_owner(OwnerId owner) noexcept = 0;
-  // For people; of the default owner too.
+  // The owner's name for people; also for the default owner.
   virtual std::string owner_name(OwnerId owner) = 0;
 
   virtual Snapshot snapshot() const = 0;
-  // An acquire or extend has failed with this Error(deadlock): an entry for the log of snapshot().
+  // Called after an acquire or extend failed with this Error(deadlock), to add it to the log of snapshot().
   virtual void log_deadlock(const Error&) noexcept {}
 
-  // As Locker::break_locks and Locker::lifeline say.
+  // Implement Locker::break_locks and Locker::lifeline.
   virtual std::size_t break_locks(const Plan&, std::string_view) { throw Error(ErrorKind::unsupported, cannot_break); }
   virtual int lifeline() { return -1; }
 
-  // How many acquires and extends were granted, by Space of the first step.
+  // Numbers of granted acquires and extends, by the Space of the first step.
   virtual std::array<std::uint64_t, 3> grants() const = 0;
 
-  // True when no grant is outstanding: the backend of a destroyed Locker is kept until then.
+  // True if there is no unreleased grant. The library keeps the backend of a destroyed Locker until then.
   virtual bool idle() const noexcept = 0;
 
-  // The Locker is gone: nothing is acquired any more, what is held may still be extended, given and released. The
-  // backend itself may stay for as long as any thread lives that used it; so whatever it has besides memory (threads,
-  // connections) it ends now or, if something is held, in the release of the last grant. Takes no longer than a
-  // release. Called once, and never in a forked child.
+  // The Locker was destroyed. From now on there is no acquire, but grants may still be extended, given and released.
+  // The backend's memory may stay as long as any thread that used it. So the backend must end its threads and
+  // connections now or, if there are grants, in the release of the last one. close() takes no longer than a release.
+  // The library calls it once, and never in a forked child.
   virtual void close() noexcept {}
 };
 

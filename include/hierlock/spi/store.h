@@ -1,4 +1,4 @@
-// How a store that is not part of the core becomes known to hierlock::open(). A component calls this in its enable().
+// Registers a store that is not part of the core with hierlock::open(). A component calls add_store() in its enable().
 #pragma once
 
 #include <memory>
@@ -14,13 +14,13 @@ namespace hierlock::spi {
 
 struct Store {
   std::unique_ptr<Backend> (*open)(const Url& url, const OpenOptions& options) = nullptr;
-  // As operate.h says; none where there is nothing of the kind.
+  // The calls of operate.h; null if the store does not have the call.
   void (*provision)(const Url& url, const ProvisionOptions& options) = nullptr;
   std::vector<Finding> (*doctor)(const Url& url) = nullptr;
   std::string (*statements)(const Url& url, const Plan& plan) = nullptr;
 };
 
-// Thread-safe; a second call for the same scheme changes nothing.
+// Thread-safe. A second call for the same scheme changes nothing.
 void add_store(const std::string& scheme, const Store& store);
 bool has_store(const std::string& scheme);
 

@@ -1,4 +1,4 @@
-// Url: a store's address, taken apart. `scheme:rest?option=value&option=value`.
+// Url: the parsed address of a store, `scheme:rest?option=value&option=value`.
 #pragma once
 
 #include <string>
@@ -13,13 +13,14 @@ struct Url {
   std::string rest;                                          // between the colon and the question mark, as written
   std::vector<std::pair<std::string, std::string>> options;  // in the order written, %HH decoded
 
-  // Throws Error(invalid_argument): no scheme, a control character, an option without a name, an option twice.
+  // Throws Error(invalid_argument) for a missing scheme, a control character, an option without a name or a repeated
+  // option.
   static Url parse(std::string_view text);
 
-  // %HH decoded, for the parts of `rest`. Throws Error(invalid_argument).
+  // Decodes %HH, for the parts of `rest`. Throws Error(invalid_argument).
   static std::string decode(std::string_view text);
 
-  // For people: the text with any `user:password@` password replaced by `***`.
+  // The URL for people: a password in `user:password@` becomes `***`.
   std::string safe_text() const;
 };
 

@@ -296,16 +296,26 @@ bool GetLockSession::cleared(WaitLimit& limit) noexcept {
   return false;
 }
 
-std::optional<std::vector<std::uint64_t>> holders(Connection& connection, const NameRoom& room,
+std::optional<remote::NameStore::Holders> holders(Connection& connection, const NameRoom& room,
                                                   std::span<const LockName> names, WaitLimit& limit) {
   std::string sql;
+  const auto ask = [&](const std::string& lock) {
+    sql += (sql.empty() ? "SELECT IFNULL(IS_USED_LOCK(" : ",IFNULL(IS_USED_LOCK(") + lock + "),0)";
+  };
   for (const LockName& name : names) {
-    sql += (sql.empty() ? "SELECT " : ",") + ("IFNULL(IS_USED_LOCK(" + LockTexts(room, name).lock()) + "),0)";
+    const LockTexts texts(room, name);
+    if (name.slots == 0) ask(texts.lock());
+    for (std::uint32_t i = 1; i <= name.slots; ++i) ask(texts.slot(i));
   }
   const Reply reply = connection.query(sql, limit);
   if (!reply.well()) return std::nullopt;
-  std::vector<std::uint64_t> all;
-  for (const auto& value : reply.rows.at(0)) all.push_back(endpoint::number(value));
+  remote::NameStore::Holders all;
+  auto value = reply.rows.at(0).begin();
+  for (const LockName& name : names) {
+    std::vector<std::uint64_t>& sessions = all.emplace_back();
+    for (std::uint32_t i = 0; i < std::max(name.slots, 1u); ++i) sessions.push_back(endpoint::number(*value++));
+    if (std::find(sessions.begin(), sessions.end(), 0) != sessions.end()) sessions.clear();
+  }
   return all;
 }
 

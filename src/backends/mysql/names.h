@@ -102,8 +102,8 @@ class GetLockSession final : public remote::NameSession {
   Clock::time_point fit_at_ = Clock::now();
 };
 
-// The sessions that hold these names; 0: none does.
-std::optional<std::vector<std::uint64_t>> holders(Connection& connection, const NameRoom& room,
+// As NameStore has it.
+std::optional<remote::NameStore::Holders> holders(Connection& connection, const NameRoom& room,
                                                   std::span<const remote::LockName> names, WaitLimit& limit);
 
 // How many slots the holder of one says there are, of numbers up to 20,000.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "mysql/fitness.h"
@@ -22,6 +24,13 @@ remote::LockReply::Kind kind_of(unsigned code, bool no_wait) {
   return code == lock_wait_timeout ? Kind::wait_is_long : Kind::failed;
 }
 
+std::vector<plan::Row> rows_of(std::span<const remote::Cell> cells) {
+  std::vector<plan::Row> rows;
+  rows.reserve(cells.size());
+  for (const remote::Cell& cell : cells) rows.push_back({cell.level, static_cast<std::uint32_t>(cell.key), cell.mode});
+  return rows;
+}
+
 }  // namespace
 
 RowSession::RowSession(std::unique_ptr<Connection> connection, bool in_group, std::shared_ptr<Mint> mint,
@@ -36,35 +45,21 @@ RowSession::RowSession(std::unique_ptr<Connection> connection, bool in_group, st
 
 RowSession::~RowSession() { open_->leave(connection_->id()); }
 
-remote::LockReply RowSession::lock(std::span<const remote::Cell> cells, bool no_wait, WaitLimit& limit) {
-  std::vector<plan::Row> rows;
-  rows.reserve(cells.size());
-  for (const remote::Cell& cell : cells) rows.push_back({cell.level, static_cast<std::uint32_t>(cell.key), cell.mode});
-  const Form usual = usual_form(rows);
-  remote::LockReply reply = lock(rows, no_wait, usual, limit);
-  // Which row is missing? It may be there by now.
-  const bool which = reply.kind == remote::LockReply::Kind::missing && usual != Form::one_by_one;
-  return which ? lock(rows, no_wait, Form::one_by_one, limit) : reply;
-}
-
 // One round trip. The first lock of each shape on a connection takes one more, to prepare the statement. So does a
 // shape that 64 others have pushed out since.
-remote::LockReply RowSession::lock(std::span<const plan::Row> rows, bool no_wait, Form form, WaitLimit& limit) {
+remote::LockReply RowSession::lock(std::span<const remote::Cell> cells, bool no_wait, WaitLimit& limit) {
+  const std::vector<plan::Row> rows = rows_of(cells);
+  const Form form = usual_form(rows);
   remote::LockReply reply;
-  if (form == Form::one_by_one) reply.there.resize(rows.size());
   std::size_t answers = 0;
   const auto sql = [&] {
     return lock_rows(connection_->mariadb() ? Dialect::mariadb : Dialect::mysql, table_, rows, no_wait, form);
   };
   const auto read = [&](std::span<const std::uint64_t> answer) {
     ++answers;
-    const std::uint64_t number = answer[0], session = answer[1];
-    const std::size_t place = session != 0 ? rows.size() - 1 : number;
-    if (session != 0) {
-      reply.minted = number;
-      reply.session = session;
-    }
-    if (place < reply.there.size()) reply.there[place] = true;
+    if (answer[1] == 0) return;  // not the last row of a union
+    reply.minted = answer[0];
+    reply.session = answer[1];
   };
   Statement& statement = connection_->statement(lock_rows_name(rows, no_wait, form), rows.size(), 2);
   for (std::size_t i = 0; i < rows.size(); ++i) statement.parameters()[i] = rows[i].bucket;
@@ -76,6 +71,21 @@ remote::LockReply RowSession::lock(std::span<const plan::Row> rows, bool no_wait
   reply.code = said.code;
   reply.message = std::move(said.message);
   return reply;
+}
+
+void RowSession::find_missing(std::span<const remote::Cell> cells, remote::LockReply& reply, WaitLimit& limit) {
+  using Kind = remote::LockReply::Kind;
+  const std::vector<plan::Row> rows = rows_of(cells);
+  const Reply said = connection_->query(find_rows(table_, rows), limit);
+  reply.code = said.code;
+  reply.message = said.message;
+  reply.kind = Kind::failed;
+  if (!said.well()) return;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> found;
+  for (const auto& row : said.rows) found.emplace(endpoint::number(row.at(0)), endpoint::number(row.at(1)));
+  reply.there.clear();
+  for (const plan::Row& row : rows) reply.there.push_back(found.contains({row.level, row.bucket}));
+  reply.kind = found.size() == rows.size() ? Kind::granted : Kind::missing;
 }
 
 void RowSession::unlock_all(WaitLimit& limit) noexcept {

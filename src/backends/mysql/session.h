@@ -39,6 +39,7 @@ class RowSession final : public remote::Session {
   bool hung_up() const noexcept override { return connection_->hung_up(); }
 
   remote::LockReply lock(std::span<const remote::Cell> cells, bool no_wait, WaitLimit& limit) override;
+  void find_missing(std::span<const remote::Cell> cells, remote::LockReply& reply, WaitLimit& limit) override;
   void unlock_all(WaitLimit& limit) noexcept override;
   void begin_unlock_all() noexcept override;
   void begin_heartbeat() override;
@@ -51,7 +52,6 @@ class RowSession final : public remote::Session {
   const std::string& fitness() const noexcept { return fitness_; }  // fitness_now() of its server
 
  private:
-  remote::LockReply lock(std::span<const plan::Row> rows, bool no_wait, Form form, WaitLimit& limit);
   Answer judge(const Reply& reply);
 
   const std::unique_ptr<Connection> connection_;

@@ -70,7 +70,7 @@ std::string union_of(Dialect dialect, const BucketTable& table, std::span<const 
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (i > 0) sql += " UNION ALL ";
     const bool last = i + 1 == rows.size();
-    sql += "(SELECT " + (last ? std::string(minted) : std::to_string(i) + ", 0");
+    sql += "(SELECT " + std::string(last ? minted : "0, 0");
     sql += " FROM " + table.quoted() + " WHERE level=" + std::to_string(rows[i].level) + " AND bucket=?";
     if (last) sql += " AND " + marked(table, "");
     sql += rows[i].mode == Mode::X ? " FOR UPDATE" : shared;
@@ -93,6 +93,17 @@ std::string lock_rows_name(std::span<const plan::Row> rows, bool no_wait, Form f
   std::string name(1, static_cast<char>((no_wait ? 2 : 0) + (form == Form::together ? 1 : 0)));
   for (const plan::Row& row : rows) name += static_cast<char>(row.level * 2 + (row.mode == Mode::X ? 1 : 0));
   return name;
+}
+
+// Each row by itself: both servers then use the primary key, however many rows the table has.
+std::string find_rows(const BucketTable& table, std::span<const plan::Row> rows) {
+  std::string sql;
+  for (const plan::Row& row : rows) {
+    sql += (sql.empty() ? "SELECT level, bucket FROM " + table.quoted() + " WHERE " + marked(table, "") + " AND ("
+                        : std::string(" OR ")) +
+           "(level=" + std::to_string(row.level) + " AND bucket=" + std::to_string(row.bucket) + ")";
+  }
+  return sql + ")";
 }
 
 std::vector<SessionSetting> session_settings(Dialect dialect) {

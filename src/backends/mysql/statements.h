@@ -38,8 +38,8 @@ inline std::string stored_name(const std::string& table) {
 // gaps, in their order. The buckets are parameters: all plans of one shape share one prepared statement.
 //
 // `together`: a join, which answers UUID_SHORT(), read when all rows are locked, and CONNECTION_ID(); or no row if one
-// is missing. `one_by_one`: a SELECT a row. The last answers the same, the others their place (0, 1, …) and 0, so that
-// a missing row is known (H6). It takes the server a fifth longer (docs/bench.md).
+// is missing. `one_by_one`: a SELECT a row. The last answers the same, the others twice 0, so that a missing row is
+// noticed (H6). It takes the server a fifth longer (docs/bench.md). Both pass a missing row and lock those after it.
 enum class Form : std::uint8_t { together, one_by_one };
 std::string lock_rows(Dialect dialect, const BucketTable& table, std::span<const plan::Row> rows, bool no_wait,
                       Form form);
@@ -50,6 +50,9 @@ inline Form usual_form(std::span<const plan::Row> rows) {
 }
 // Statements on one table that have the same name are the same; it is shorter, and made faster. A byte a row.
 std::string lock_rows_name(std::span<const plan::Row> rows, bool no_wait, Form form);
+
+// Which of the rows are there: their levels and buckets. Locks nothing.
+std::string find_rows(const BucketTable& table, std::span<const plan::Row> rows);
 
 // How a session must be set for it, whatever the server's own defaults are: see docs/mysql.md for why each.
 struct SessionSetting {

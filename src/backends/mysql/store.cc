@@ -98,6 +98,7 @@ class RowStore final : public remote::SessionStore, public remote::NameStore {
   }
   void confirm_kept(Session& session, const remote::LockReply& reply, WaitLimit& limit) override;
 
+  bool cells_may_be_missing() const override { return true; }
   bool makes_missing() const override { return options_.layout.lazy; }
   Error missing(std::span<const Cell> cells, const remote::LockReply& reply) const override;
   bool make_missing(Session& session, std::span<const Cell> cells, const remote::LockReply& reply, const Ask& ask,
@@ -110,8 +111,7 @@ class RowStore final : public remote::SessionStore, public remote::NameStore {
   Error name_failure(std::int64_t code, const std::string& message, const std::string& doing) const override {
     return error_of(static_cast<unsigned>(code), message, doing);
   }
-  std::optional<std::vector<std::uint64_t>> holders(Session& side, std::span<const remote::LockName> names,
-                                                    Deadline& limit) override {
+  std::optional<Holders> holders(Session& side, std::span<const remote::LockName> names, Deadline& limit) override {
     const NameRoom room = read_room(connection_of(side), limit);
     return mysql::holders(connection_of(side), room, names, limit);
   }

@@ -72,7 +72,7 @@ std::string found_at(const std::string& named) {
 
 std::vector<Scenario> load_all(std::vector<std::string> files) {
   if (files.empty()) files.push_back(shipped().string());
-  if (files.front().empty()) throw UsageError("lab: there is no folder scenarios here; name a file or a folder");
+  if (files.front().empty()) throw UsageError("lab: there is no folder \"scenarios\" here; name a file or a folder");
   std::vector<Scenario> all;
   for (const std::string& named : files) {
     const std::string file = found_at(named);
@@ -323,7 +323,7 @@ std::vector<Result> play(std::vector<Scenario>& orders, std::size_t index, Playe
 void check_engines(const std::vector<std::string>& urls) {
   for (const std::string& url : urls) {
     if (!hierlock::lab::knows(url)) {
-      throw UsageError("lab: this build cannot play anything at " + url.substr(0, url.find(':')) +
+      throw UsageError("lab: this build cannot play scenarios on " + url.substr(0, url.find(':')) +
                        ":; use memory:, shm:, sqlite:, mysql://… or postgres://…");
     }
   }
@@ -435,7 +435,7 @@ int permute_lab(const LabCommand& command) {
   if (command.most) options.most = *command.most;
   const Progress progress;
   options.on_progress = [&](std::uint64_t played, std::size_t classes) {
-    progress.show(fmt::format("{} orders played, {} ways to end", grouped(played), classes));
+    progress.show(fmt::format("{} orders played, {} different outcomes", grouped(played), classes));
   };
   const std::string url = command.stores.empty() ? suited(scenario) : command.stores.front();
   check_engines({url});

@@ -265,9 +265,12 @@ class ScriptedNameStore final : public NameStore {
   Error name_failure(std::int64_t code, const std::string& message, const std::string& doing) const override {
     return {ErrorKind::unavailable, "cannot " + doing + ": " + message, code};
   }
-  std::optional<std::vector<std::uint64_t>> holders(Session&, std::span<const LockName> names, Deadline&) override {
-    std::vector<std::uint64_t> all;
-    for (const LockName& name : names) all.push_back(names_.holder("B" + name.key).value_or(0));
+  std::optional<Holders> holders(Session&, std::span<const LockName> names, Deadline&) override {
+    Holders all;
+    for (const LockName& name : names) {
+      std::vector<std::uint64_t>& sessions = all.emplace_back();
+      if (const std::optional<std::uint64_t> one = names_.holder("B" + name.key)) sessions.push_back(*one);
+    }
     return all;
   }
   std::optional<std::uint32_t> slots_of_holder(Session&, const LockName&, std::uint32_t, Deadline&) override {
