@@ -96,6 +96,8 @@ TEST_F(Lab, what_cannot_be_read_is_told_with_line_and_column) {
                                                 {"lab", "permute"},
                                                 {"lab", "list", "--rewrite"},
                                                 {"lab", "run", "--seed", "1"},
+                                                {"lab", "run", "--side-by-side", "0"},
+                                                {"lab", "list", "--side-by-side", "2"},
                                                 {"lab", "run", "--on"},
                                                 {"lab", "run", "--patience", "soon"}}) {
     const Result usage = run(wrong);
@@ -108,6 +110,7 @@ TEST_F(Lab, an_engine_that_there_is_not_is_told) {
   const Result result = run({"lab", "run", file("right.scenario", right_), "--on", "oracle://db"});
   EXPECT_EQ(result.code, 64) << result.out;
   EXPECT_NE(result.err.find("oracle"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("use one of memory:, shm:, sqlite:"), std::string::npos) << result.err;
 }
 
 TEST_F(Lab, writes_documents) {

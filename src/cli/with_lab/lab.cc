@@ -322,10 +322,14 @@ std::vector<Result> play(std::vector<Scenario>& orders, std::size_t index, Playe
 
 void check_engines(const std::vector<std::string>& urls) {
   for (const std::string& url : urls) {
-    if (!hierlock::lab::knows(url)) {
-      throw UsageError("lab: this build cannot play scenarios on " + url.substr(0, url.find(':')) +
-                       ":; use memory:, shm:, sqlite:, mysql://… or postgres://…");
+    if (hierlock::lab::knows(url)) continue;
+    std::string known;
+    for (const std::string scheme : {"memory:", "shm:", "sqlite:", "mysql://", "postgres://", "valkey://", "redis://"}) {
+      if (!hierlock::lab::knows(scheme + "x")) continue;
+      known += (known.empty() ? "" : ", ") + scheme + (scheme.ends_with('/') ? "…" : "");
     }
+    throw UsageError("lab: this build cannot play scenarios on " + url.substr(0, url.find(':')) + ":; use one of " +
+                     known);
   }
 }
 
