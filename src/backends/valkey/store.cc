@@ -13,6 +13,7 @@
 #include "remote/gate.h"
 #include "remote/lease_driver.h"
 #include "remote/opening.h"
+#include "timed/timed_mutex.h"
 #include "valkey/connections.h"
 #include "valkey/doctor.h"
 #include "valkey/explain.h"
@@ -118,7 +119,12 @@ class KeyStore final : public remote::LeaseStore {
   }
 
   void start_listening(WaitLimit& limit) override {
-    const std::lock_guard guard(listening_);
+    std::unique_lock guard(listening_, std::defer_lock);
+    for (;;) {  // another thread may be about to connect, and have more time than this one
+      const std::optional<Clock::duration> time = limit.next();
+      if (!time) throw Error(ErrorKind::unavailable, options_.url + " does not answer in time");
+      if (guard.try_lock_until(Clock::now() + *time)) break;
+    }
     if (listener_ == nullptr) subscribe(limit);
   }
   std::vector<remote::LeaseNews> listen(WaitLimit& limit) override;
@@ -136,7 +142,7 @@ class KeyStore final : public remote::LeaseStore {
   const std::string channel_;
   Connections connections_;
   Notices notices_;
-  std::mutex listening_;  // guards the next
+  timed::TimedMutex listening_;  // guards the next
   std::unique_ptr<Connection> listener_;
 };
 
