@@ -390,6 +390,29 @@ TEST_F(Cluster, a_silent_node_ends_no_lock_at_another_one) {  // B4, B12
   EXPECT_TRUE(is_whole());
 }
 
+// The node that grants may have been started a moment ago. A message comes through another node, and does not show it.
+TEST_F(Cluster, a_message_alone_grants_nothing) {  // B3
+  Locker holder = hierlock::open(url()), waiter = hierlock::open(url("lease=3000&publish_after=0"));
+  std::optional<Lock> held = holder.acquire("u1", {.timeout = 30s});
+  std::atomic<bool> granted{false};
+  std::jthread waiting([&] {
+    const Lock lock = waiter.acquire("u1");
+    granted = true;
+  });
+  ASSERT_TRUE(eventually([&] { return holder.snapshot().anybody_waits("u1"); }));
+  Node& owner = owner_of(place_of("u1"));
+  for (const std::string& field : lines_of(owner.ask({"HKEYS", place_of("u1")}))) {
+    if (field[0] != 'r') continue;
+    const std::string id = field.substr(1), channel = "hl:" + table_ + ":wake:" + id.substr(0, id.find(':'));
+    for (const char* question : {"1", "2"}) {
+      owner.ask({"PUBLISH", channel, id + " " + question + " 1795000000000000 " + place_of("u1")});
+    }
+  }
+  EXPECT_FALSE(eventually([&] { return granted.load(); }, 1s)) << "two hold the lock";
+  held.reset();
+  EXPECT_TRUE(eventually([&] { return granted.load(); }));
+}
+
 // The primary is killed, and its replica takes its place. Each lock was confirmed by the replica.
 TEST_F(Cluster, with_wait_replicas_no_lock_is_lost_when_a_primary_is_killed) {
   Load load(url("lease=3000&gate=off&wait_replicas=1"), {"u1", "u2", "u3", "u4"});

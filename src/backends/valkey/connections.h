@@ -55,6 +55,7 @@ class Connections {
   // A server that was started a moment ago may have lost locks that their holders still rely on. So nothing is granted
   // until all their leases have ended.
   Clock::time_point grants_from() const noexcept { return Clock::time_point(Clock::duration(grants_from_.load())); }
+  bool is_cluster() const { return slots_.known(); }
   void close() noexcept;
 
  private:

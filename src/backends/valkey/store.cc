@@ -113,9 +113,10 @@ class KeyStore final : public remote::LeaseStore {
   }
   void renew(std::span<remote::Renewal> renewals, WaitLimit& limit) override;
   // A server that was started a moment ago may have lost the locks of the last second, and grants to its waiters all
-  // the same. take() believes it when that time is over.
+  // the same. take() believes it when that time is over. In a cluster a message comes from another node than the one
+  // that was started: only a question to that node shows its uptime.
   bool confirms_grants() const override {
-    return options_.wait_replicas > 0 || Clock::now() < connections_.grants_from();
+    return options_.wait_replicas > 0 || connections_.is_cluster() || Clock::now() < connections_.grants_from();
   }
 
   void start_listening(WaitLimit& limit) override {
