@@ -230,7 +230,7 @@ void KeyStore::renew(std::span<remote::Renewal> renewals, WaitLimit& limit) {
                             {one->id, one->waits ? "1" : "0", std::to_string(one->raise), std::to_string(one->part)});
     }
   }
-  connections_.run_all(locks_lua, calls, limit);
+  connections_.renew_all(locks_lua, calls, limit);
   std::size_t at = 0;
   for (const auto& [place, some] : by_place) {
     const Connections::Call& call = calls.at(at++);
