@@ -1,5 +1,5 @@
 // The script itself, as a client that loses answers uses it: a question may come twice.
-#include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "on_valkey.h"
@@ -9,7 +9,13 @@ namespace {
 
 class Script : public OnValkey {
  protected:
-  std::string run(const std::string& words) {
+  std::string run(std::string words) {
+    if (words.starts_with("take ")) {
+      std::istringstream all(words);
+      std::vector<std::string> each{std::istream_iterator<std::string>(all), {}};
+      words.clear();
+      for (const std::string& word : take_words(each)) words += "'" + word + "' ";
+    }
     return ask("EVAL \"$(cat '" HIERLOCK_LOCKS_LUA "')\" 3 " + place() + " " + place() + ":l " + place() + ":q " +
                words);
   }

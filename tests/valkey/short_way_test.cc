@@ -49,14 +49,15 @@ local function read(which, T, L, Q)
     t.fields.x, t.fields.f, t.fields.e = one:sub(1, 13), string.format('%.0f', one:sub(14, 29)), '0'
     expect(#all == (t.fields.s and 4 or 2), which, 'has more than a')
     if #one > 29 then
-      local id = one:match('^(%S+) ', 43)
-      local v = {cmsgpack.unpack(one:sub(44 + #id))}
-      local r = {e = v[1], f = tonumber(one:sub(14, 29)), s = v[5], q = v[8], l = v[3], c = v[4], n = {}, m = {}, p = false, k = true}
-      for i = 9, #v, 3 do
-        local mode = tonumber(v[i + 1])
-        r.n[#r.n + 1], r.m[#r.m + 1] = v[i], mode
-        t.nodes[v[i]] = {0, 0, 0, 0, 0, 0, 0, 0, tonumber(v[i + 2])}
-        t.nodes[v[i]][mode] = 1
+      local id, lease, question, part, session, channel, list =
+        one:match('^(%S+) (%d+) (%d+) (%d+) %d (%S+) (%S+) (.*)$', 43)
+      local r = {e = part, f = tonumber(one:sub(14, 29)), s = session, q = question, l = lease, c = channel, p = false, k = true}
+      r.n, r.m = {}, {}
+      for name, held, slots in list:gmatch('([^\n]+)\n(%d)\n(%d+)') do
+        local mode = tonumber(held)
+        r.n[#r.n + 1], r.m[#r.m + 1] = name, mode
+        t.nodes[name] = {0, 0, 0, 0, 0, 0, 0, 0, tonumber(slots)}
+        t.nodes[name][mode] = 1
       end
       t.requests[id], t.leases[id] = r, tonumber(one:sub(30, 42))
     end
@@ -448,7 +449,8 @@ class ShortWay : public OnValkey {
     Words words{"EVALSHA", script, "4"};
     for (const std::string& one : keys(name)) words.push_back(one);
     words.push_back(key("clock"));
-    words.insert(words.end(), step.begin(), step.end());
+    const Words of_step = step[0] == "take" ? take_words(step) : step;
+    words.insert(words.end(), of_step.begin(), of_step.end());
     pipe().send(words);
   }
   void send_check() {

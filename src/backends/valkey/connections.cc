@@ -168,21 +168,30 @@ void Connections::send(Batch& batch, std::string_view script, WaitLimit& limit) 
     const std::lock_guard guard(mutex_);
     hashes_[number_of(script)] = hash;
   }
-  std::vector<Command> commands;
+  Request request;
   batch.waits = false;
   for (const Call* call : batch.calls) {
-    if (call->asking) commands.push_back({"ASKING"});
-    Command& command = commands.emplace_back(Command{"EVALSHA", hash, std::to_string(call->keys.size())});
-    command.insert(command.end(), call->keys.begin(), call->keys.end());
-    command.insert(command.end(), call->arguments.begin(), call->arguments.end());
+    if (call->asking) {
+      request.begin(1);
+      request.word("ASKING");
+    }
+    request.begin(3 + call->keys.size() + call->arguments.size());
+    request.word("EVALSHA");
+    request.word(hash);
+    request.word(std::to_string(call->keys.size()));
+    for (const std::string& key : call->keys) request.word(key);
+    for (const std::string& argument : call->arguments) request.word(argument);
     batch.waits = batch.waits || (call->confirm && options_.wait_replicas > 0);
   }
   if (batch.waits) {
     const auto time = std::min(longest_wait_for_replicas, options_.lease / 5);
-    commands.push_back({"WAIT", std::to_string(options_.wait_replicas), std::to_string(time.count())});
+    request.begin(3);
+    request.word("WAIT");
+    request.word(std::to_string(options_.wait_replicas));
+    request.word(std::to_string(time.count()));
   }
-  batch.commands = commands.size();
-  batch.connection->send_all(commands, limit);
+  batch.commands = request.commands();
+  batch.connection->send_all(request, limit);
 }
 
 void Connections::receive(Batch& batch, std::string_view script, WaitLimit& limit) {

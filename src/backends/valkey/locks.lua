@@ -19,7 +19,7 @@
 --   T  u         the same for requests that came a moment ago: `ID TIME ` for each
 --   T  e         no lease ends before this time
 --   T  a         instead of all of these but s, while at most one request has anything here: x (13 digits) and f (16). If there is
---                one: when its lease ends (13), `ID `, and the arguments of its take from the third on
+--                one: when its lease ends (13), and `ID LEASE QUESTION MORE NODES` of its take
 --   Q  <mode><node><place><id>: who waits for a node and mode, in their order. All have the score 0, so they are in the order
 --                of their bytes
 -- Modes: 1 IS, 2 IX, 3 S, 4 X.
@@ -54,7 +54,7 @@ local function step_of_one(lone)
     call('HSET', T, 'a', x .. f)
     return {'busy'}
   end
-  local takes = step == 'take' and #lone == 29 and ARGV[9] == '0' and #ARGV <= 3000
+  local takes = step == 'take' and #lone == 29 and ARGV[5] == '0'
   local renews = step == 'renew' and #ARGV == 6 and ARGV[4] == '0' and ARGV[5] == '0' and ARGV[6] == '0' and
                  lone:sub(43, 43 + #ARGV[3]) == ARGV[3] .. ' '
   if not takes and not renews then return end
@@ -67,10 +67,23 @@ local function step_of_one(lone)
     call('HSET', T, 'a', x .. f .. string.format('%013.0f', now + ARGV[2]) .. lone:sub(43))
     return {{'held'}}
   end
-  f = string.format('%016.0f', math.max(f + 1, us, ARGV[8] + 1))
-  call('HSET', T, 'a',
-    x .. f .. string.format('%013.0f', now + ARGV[5]) .. ARGV[2] .. ' ' .. cmsgpack.pack(unpack(ARGV, 3)))
-  return {'granted', f, ARGV[10]}
+  f = string.format('%016.0f', math.max(f + 1, us, ARGV[4] + 1))
+  call('HSET', T, 'a', x .. f .. string.format('%013.0f', now + ARGV[3]) ..
+    ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] .. ' ' .. ARGV[8])
+  return {'granted', f, ARGV[6]}
+end
+
+-- MORE and NODES of a take: its part, whether it waits, session and channel; and NODE MODE SLOTS for each node.
+local function more_in(text)
+  local part, wait, session, channel = text:match('^(%d+) (%d) (%S+) (%S+)')
+  return tonumber(part), wait == '1', session, channel
+end
+local function nodes_in(text)
+  local list = {}
+  for name, mode, slots in text:gmatch('([^\n]+)\n(%d)\n(%d+)') do
+    list[#list + 1], list[#list + 2], list[#list + 3] = name, tonumber(mode), tonumber(slots)
+  end
+  return list
 end
 
 -- The counts of a node that one request holds, by mode.
@@ -84,22 +97,24 @@ local ONE = {
 -- A new request, whose nodes nobody waits for or holds in a mode in conflict. No lease has ended.
 local function take_alone()
   local id, fields = ARGV[2], {'f', 'e', 'x', 'u', 't' .. ARGV[2], 'r' .. ARGV[2]}
-  if #ARGV > 3000 then return end
-  for i = 11, #ARGV, 3 do
-    if ARGV[i + 2] ~= '0' then return end
-    fields[#fields + 1] = 'n' .. ARGV[i]
+  local list = nodes_in(ARGV[8])
+  if #list > 3000 then return end
+  for i = 1, #list, 3 do
+    if list[i + 2] > 0 then return end
+    fields[#fields + 1] = 'n' .. list[i]
   end
   local got, time = call('HMGET', T, unpack(fields)), call('TIME')
   local us, first, recent = time[1] * 1000000 + time[2], tonumber(got[2]) or 0, got[4] or ''
   local now = math.floor(us / 1000)
   if got[5] or got[6] or now >= first or #recent > RECENT then return end
   if now + LONGEST_LEASE > (tonumber(got[3]) or 0) then return end
-  local fence = math.max((tonumber(got[1]) or 0) + 1, us, ARGV[8] + 1)
-  local ends, granted = now + ARGV[5], string.format('%.0f', fence)
-  local r = {tonumber(ARGV[3]), fence, ARGV[7], ARGV[10], tonumber(ARGV[5]), ARGV[6]}
+  local fence = math.max((tonumber(got[1]) or 0) + 1, us, ARGV[4] + 1)
+  local ends, granted = now + ARGV[3], string.format('%.0f', fence)
+  local part, _, session, channel = more_in(ARGV[7])
+  local r = {part, fence, session, ARGV[6], tonumber(ARGV[3]), channel}
   local set = {T, 'f', granted, 'u', recent .. id .. ' ' .. ends .. ' '}
   for i = 7, #fields do
-    local name, mode, packed = ARGV[3 * i - 10], tonumber(ARGV[3 * i - 9]), got[i]
+    local name, mode, packed = list[3 * i - 20], list[3 * i - 19], got[i]
     if packed then
       local n = {struct.unpack(COUNTS, packed)}
       if mode == 4 or n[4] > 0 or (mode == 2 and n[3] > 0) or (mode == 3 and n[2] > 0) then return end
@@ -113,7 +128,7 @@ local function take_alone()
   set[#set + 1], set[#set + 2] = fields[6], cmsgpack.pack(unpack(r))
   if ends < first then set[#set + 1], set[#set + 2] = 'e', ends end
   call('HSET', unpack(set))
-  return {'granted', granted, ARGV[10]}
+  return {'granted', granted, ARGV[6]}
 end
 
 -- All of a request that take_alone() has made, and whose nodes nobody waits for.
@@ -169,7 +184,7 @@ end
 local lone, alone = call('HGET', T, 'a'), nil
 if lone then
   alone = step_of_one(lone)
-elseif ARGV[1] == 'take' and ARGV[9] == '0' then
+elseif ARGV[1] == 'take' and ARGV[5] == '0' then
   alone = take_alone()
 elseif ARGV[1] == 'drop' and ARGV[3] == '0' and ARGV[6] ~= '1' then
   alone = drop_alone()
@@ -384,14 +399,15 @@ local function expand()
   stored, lives_until = tonumber(lone:sub(14, 29)), tonumber(lone:sub(1, 13))
   local set = {'f', text(stored), 'x', text(lives_until), 'e', text(NEVER)}
   if #lone > 29 then
-    local ends, id = lone:sub(30, 42), lone:match('^(%S+) ', 43)
-    local values = {cmsgpack.unpack(lone:sub(44 + #id))}
-    local r = {e = tonumber(values[1]), f = stored, s = values[5], q = values[8], l = tonumber(values[3]), c = values[4]}
+    local ends, id, lease, question, more = lone:sub(30, 42), lone:match('^(%S+) (%d+) (%d+) (%d+ %d %S+ %S+) ', 43)
+    local part, _, session, channel = more_in(more)
+    local r = {e = part, f = stored, s = session, q = question, l = tonumber(lease), c = channel}
     r.n, r.m, r.a, r.b, r.i, r.p, r.k = {}, {}, {}, {}, 1, false, true
-    for i = 9, #values, 3 do
-      local name, mode = values[i], tonumber(values[i + 1])
+    local list = nodes_in(lone:sub(43 + #id + 1 + #lease + 1 + #question + 1 + #more + 1))
+    for i = 1, #list, 3 do
+      local name, mode = list[i], list[i + 1]
       r.n[#r.n + 1], r.m[#r.m + 1] = name, mode
-      nodes[name] = {0, 0, 0, 0, 0, 0, 0, 0, tonumber(values[i + 2])}
+      nodes[name] = {0, 0, 0, 0, 0, 0, 0, 0, list[i + 2]}
       nodes[name][mode] = 1
     end
     requests[id] = r
@@ -448,18 +464,21 @@ local function keep_out(id, part)
   call('ZADD', L, text(now + GONE), 't' .. id)
 end
 
--- take ID PART WAIT LEASE CHANNEL SESSION FLOOR KNOWN QUESTION, then NODE MODE SLOTS for each node in the one order
+-- take ID LEASE FLOOR KNOWN QUESTION MORE NODES. MORE: `PART WAIT SESSION CHANNEL`. NODES: NODE MODE SLOTS for each node in
+-- the one order, a line each. (Each argument costs time, so those that the shortest way does not read are together.)
 -- KNOWN: 0, or one more than the last part that the client knows to be granted here. A server that lost its last writes may
 -- know an earlier one only. Then the request does not hold all that its client relies on: it is gone.
 local function take()
-  local id, part, fields = ARGV[2], tonumber(ARGV[3]), {'f', 'x', 'r' .. ARGV[2], 't' .. ARGV[2]}
-  for i = 11, #ARGV, 3 do fields[#fields + 1] = 'n' .. ARGV[i] end
+  local id, fields, list = ARGV[2], {'f', 'x', 'r' .. ARGV[2], 't' .. ARGV[2]}, nodes_in(ARGV[8])
+  local part, wait, session, channel = more_in(ARGV[7])
+  local known, question = tonumber(ARGV[5]), ARGV[6]
+  for i = 1, #list, 3 do fields[#fields + 1] = 'n' .. list[i] end
   fetch(fields)
   local r, is_new = request(id), false
   if not r and (given_back[id] or -1) >= part then return {'gone'} end
-  if r and (r.e < ARGV[9] - 1 or (r.p and r.e == ARGV[9] - 1)) then return {'gone'} end
+  if r and (r.e < known - 1 or (r.p and r.e == known - 1)) then return {'gone'} end
   if r and r.d and r.d >= part then return r.f and {'busy'} or {'gone'} end -- its drop came first
-  if r and tonumber(ARGV[10]) > tonumber(r.q) then r.q = ARGV[10] end -- a question that was given up may come late
+  if r and tonumber(question) > tonumber(r.q) then r.q = question end -- a question that was given up may come late
   if r and r.e >= part then -- asked once more, because the answer was lost. The lease counts from this question
     call('ZADD', L, text(now + r.l), id)
     return state(r)
@@ -468,28 +487,28 @@ local function take()
     undo(id, r)
     settle_touched()
   end
-  if not r and ARGV[9] ~= '0' then return {'gone'} end
-  for i = 11, #ARGV, 3 do
-    local slots, n = tonumber(ARGV[i + 2]), node(ARGV[i])
-    if slots > 0 and n[9] > 0 and n[9] ~= slots and used(n) then return {'slots', ARGV[i], tostring(n[9])} end
+  if not r and known > 0 then return {'gone'} end
+  for i = 1, #list, 3 do
+    local slots, n = list[i + 2], node(list[i])
+    if slots > 0 and n[9] > 0 and n[9] ~= slots and used(n) then return {'slots', list[i], tostring(n[9])} end
     if slots > 0 then n[9] = slots end
   end
   if not r then
-    r, is_new = {n = {}, m = {}, c = ARGV[6], s = ARGV[7], l = tonumber(ARGV[5]), q = ARGV[10]}, true
+    r, is_new = {n = {}, m = {}, c = channel, s = session, l = tonumber(ARGV[3]), q = question}, true
   end
   local place = {}
   for at, name in ipairs(r.n) do place[name] = at end
-  r.a, r.b, r.i, r.p, r.o, r.k = {}, {}, 1, false, tonumber(ARGV[8]), is_new
-  for i = 11, #ARGV, 3 do
-    local at, mode = place[ARGV[i]], tonumber(ARGV[i + 1])
+  r.a, r.b, r.i, r.p, r.o, r.k = {}, {}, 1, false, tonumber(ARGV[4]), is_new
+  for i = 1, #list, 3 do
+    local at, mode = place[list[i]], list[i + 1]
     if not at then
       at = #r.n + 1
-      r.n[at], r.m[at] = ARGV[i], 0
+      r.n[at], r.m[at] = list[i], 0
     end
     if r.m[at] > 0 then mode = STRONGEST[r.m[at]][mode] end
     r.a[#r.a + 1], r.a[#r.a + 2], r.b[#r.b + 1] = at, mode, r.m[at]
   end
-  local granted = advance(id, r, ARGV[4] == '1')
+  local granted = advance(id, r, wait)
   if not granted and not r.p then
     undo(id, r)
     touched = {} -- nothing has changed

@@ -102,8 +102,10 @@ class KeyStore final : public remote::LeaseStore {
   }
   LeaseReply drop(const Drop& what, WaitLimit& limit) override {
     Connections::Call call{keys_at(what.place),
-                           {"drop", what.id, std::to_string(what.part), std::to_string(what.number),
-                            what.surely ? "1" : "0", what.unanswered ? "1" : "0"}};
+                           {"drop", what.id, std::to_string(what.part), std::to_string(what.number)}};
+    if (what.surely || what.unanswered) {
+      call.arguments.insert(call.arguments.end(), {what.surely ? "1" : "0", what.unanswered ? "1" : "0"});
+    }
     return reply_of(connections_.run(locks_lua, call, limit));
   }
   std::size_t break_locks(const std::string& place, const remote::LeaseNode& node, WaitLimit& limit) override;
@@ -164,15 +166,11 @@ LeaseReply KeyStore::take(const remote::LeaseRequest& request, const remote::Lea
                           bool probe) {
   Connections::Call call{
       keys_at(group.place),
-      {"take", request.id, std::to_string(request.part), request.wait ? "1" : "0",
-       std::to_string(options_.lease.count()), channel_, std::to_string(request.session), std::to_string(request.above),
-       std::to_string(request.known ? request.granted_part + 1 : 0), std::to_string(request.question)}};
+      {"take", request.id, std::to_string(options_.lease.count()), std::to_string(request.above),
+       std::to_string(request.known ? request.granted_part + 1 : 0), std::to_string(request.question),
+       std::to_string(request.part) + (request.wait ? " 1 " : " 0 ") + std::to_string(request.session) + " " + channel_,
+       words_of(group.nodes)}};
   call.confirm = !probe;
-  for (const remote::LeaseNode& node : group.nodes) {
-    call.arguments.push_back(node.name);
-    call.arguments.push_back(std::to_string(static_cast<int>(node.mode) + 1));
-    call.arguments.push_back(std::to_string(node.slots));
-  }
   const LeaseReply later{.state = LeaseReply::State::later, .from = connections_.grants_from()};
   if (!probe && Clock::now() < later.from) return later;
   const Reply& reply = connections_.run(locks_lua, call, limit);
