@@ -250,12 +250,16 @@ std::string timed_script() {
 }
 
 std::string short_way_counted(const std::string& script) {
-  return replaced(script, "if alone then return alone end",
-                  "if alone then redis.call('HINCRBY', KEYS[4], ARGV[1] .. (lone and '1' or ''), 1) return alone end");
+  const auto counted = [](const std::string& kind) {
+    return "if alone then redis.call('HINCRBY', KEYS[4], ARGV[1] .. '" + kind + "', 1) return alone end";
+  };
+  const std::string of_one = "\nif alone then return alone end", of_some = "  if alone then return alone end";
+  return replaced(replaced(script, of_one, "\n" + counted("1")), of_some, "  " + counted(""));
 }
 
 std::string short_way_cut_off(const std::string& script) {
-  return replaced(script, "\nif lone then\n", "\nif true then\n  alone = nil\nelseif lone then\n");
+  return replaced(replaced(script, "local alone = lone and step_of_one(lone)", "local alone"), "\nif not lone then\n",
+                  "\nif false then\n");
 }
 
 struct Step {

@@ -73,6 +73,11 @@ local function step_of_one(lone)
   return {'granted', f, ARGV[6]}
 end
 
+-- Before the other functions are made, which takes time, too.
+local lone = call('HGET', T, 'a')
+local alone = lone and step_of_one(lone)
+if alone then return alone end
+
 -- MORE and NODES of a take: its part, whether it waits, session and channel; and NODE MODE SLOTS for each node.
 local function more_in(text)
   local part, wait, session, channel = text:match('^(%d+) (%d) (%S+) (%S+)')
@@ -181,17 +186,16 @@ local function renew_alone()
   return answers
 end
 
-local lone, alone = call('HGET', T, 'a'), nil
-if lone then
-  alone = step_of_one(lone)
-elseif ARGV[1] == 'take' and ARGV[5] == '0' then
-  alone = take_alone()
-elseif ARGV[1] == 'drop' and ARGV[3] == '0' and ARGV[6] ~= '1' then
-  alone = drop_alone()
-elseif ARGV[1] == 'renew' then
-  alone = renew_alone()
+if not lone then
+  if ARGV[1] == 'take' and ARGV[5] == '0' then
+    alone = take_alone()
+  elseif ARGV[1] == 'drop' and ARGV[3] == '0' and ARGV[6] ~= '1' then
+    alone = drop_alone()
+  elseif ARGV[1] == 'renew' then
+    alone = renew_alone()
+  end
+  if alone then return alone end
 end
-if alone then return alone end
 
 local KEEP, GONE, BEFORE, MOST_IN_VIEW = 1260000, 60000, 2 ^ 45, 5000
 local FITS = {{true, true, true, false}, {true, true, false, false}, {true, false, true, false}, {false, false, false, false}}
