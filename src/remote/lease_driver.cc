@@ -17,7 +17,7 @@ using std::chrono::seconds;
 constexpr std::int64_t fence_step = 128;  // the store's number x 128, and a hand-over adds 1 (hand_over.h)
 // An answer that a server gives at once is not missed, however short the timeout is.
 constexpr milliseconds shortest_question{250};
-constexpr seconds longest_question{2};
+constexpr seconds longest_question{2}, longest_start{5};
 constexpr milliseconds longest_give_back{900};
 constexpr seconds longest_break{10};
 constexpr milliseconds look_interval{500};
@@ -53,6 +53,22 @@ void LeaseDriver::end(Clock::time_point by) noexcept {
 }
 
 // --- asking ------------------------------------------------------------------------------------------------
+
+// False: not in time.
+bool LeaseDriver::start_keeper(const Ask& ask) {
+  const Clock::time_point end = ask.request.no_wait ? never : ask.request.deadline.value_or(never);
+  const Clock::time_point now = Clock::now();
+  Deadline limit(std::min(now + longest_start, std::max(end, now + shortest_question)), cancel_of(ask.request));
+  try {
+    keeper_.start(limit);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unavailable) throw;
+    if (cancel_of(ask.request).stop_requested()) throw cancelled_error("asking for", ask.plan);
+    if (Clock::now() < end) throw;
+    return false;
+  }
+  return true;
+}
 
 // No value: not in time. An answer that is lost is asked for once more, with the same id.
 std::optional<LeaseReply> LeaseDriver::ask_store(const Ask& ask, Lease& lease, const LeaseRequest& request,
@@ -193,6 +209,7 @@ void LeaseDriver::raise_others(const Ask& ask, Lease& lease, const std::string& 
 }
 
 Driver::Granted LeaseDriver::grant(const Ask& ask) {
+  if (!start_keeper(ask)) return {.answer = Answer::not_in_time};
   const std::vector<LeaseGroup> groups = store_->groups(ask.plan);
   // A lease that ended before all was granted, because this process or the store was stopped: all of it again.
   for (;;) {

@@ -42,11 +42,12 @@ class LeaseDriver final : public Driver, private Interrupter {
   }
   void describe(Snapshot& snapshot) const override { store_->describe(snapshot); }
 
-  void start() override { keeper_.start(); }
+  void start() override {}  // grant() starts the keeper: connecting takes time, and a request has a deadline
   void end(Clock::time_point by) noexcept override;
 
  private:
   enum class Outcome : std::uint8_t { granted, not_in_time, full, again };
+  bool start_keeper(const Ask& ask);
   Outcome take_all(const Ask& ask, Lease& lease, unsigned part, const std::vector<LeaseGroup>& groups,
                    std::size_t& reached);
   Outcome take(const Ask& ask, Lease& lease, LeaseRequest& request, const LeaseGroup& group);

@@ -20,7 +20,7 @@ constexpr milliseconds tick{100}, poll_interval{500}, pause_after_failure{200};
 constexpr std::int64_t tick_ns = nanoseconds(tick).count(), poll_ns = nanoseconds(poll_interval).count();
 constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t most_at_once = 1000;  // renewals in one round trip
-constexpr seconds longest_connect{5}, longest_acknowledge{1};
+constexpr seconds longest_acknowledge{1};
 
 void raise(int descriptor) noexcept {
   const std::uint64_t one = 1;
@@ -209,13 +209,12 @@ LeaseKeeper::~LeaseKeeper() {
   if (ended_ >= 0) close(ended_);
 }
 
-void LeaseKeeper::start() {
+void LeaseKeeper::start(WaitLimit& limit) {
   {
     const std::lock_guard guard(mutex_);
     if (started_) return;
   }
-  Deadline soon(longest_connect, &ending_);
-  store_.start_listening(soon);
+  store_.start_listening(limit);
   const std::lock_guard guard(mutex_);
   if (started_) return;
   try {

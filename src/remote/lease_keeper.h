@@ -112,7 +112,7 @@ class LeaseKeeper {
   LeaseKeeper(const LeaseKeeper&) = delete;
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
-  void start();  // on first use; again is harmless. Throws Error
+  void start(WaitLimit& limit);  // on first use; again is harmless. Throws Error
   void end(Clock::time_point by) noexcept;
 
   void add(const std::shared_ptr<Lease>& lease);

@@ -5,76 +5,26 @@
 #include <poll.h>
 
 #include <atomic>
-#include <mutex>
 #include <utility>
+
+#include "remote/testing/fake_leases.h"
 
 namespace hierlock::remote {
 namespace {
 
 using namespace std::chrono_literals;
-
-class FakeLeases final : public LeaseStore, private NoticeStore {
- public:
-  std::atomic<bool> refuses_drops{false};
-  std::atomic<std::chrono::milliseconds> drop_takes{0ms};
-  std::atomic<int> drops{0};
-  std::atomic<bool> answers_waits{true};  // when they are renewed
-
-  void say(LeaseNews news) {
-    const std::lock_guard guard(mutex_);
-    news_.push_back(std::move(news));
-  }
-
-  Capabilities capabilities() const override { return {}; }
-  void check(const spi::Plan&) const override {}
-  Cell cell_of(Space, std::uint8_t, std::string_view, Mode) const override { return {}; }
-  NoticeStore& notices() override { return *this; }
-  std::optional<View> waits(Deadline&) override { return {}; }
-  Look look(Clock::time_point) override { return {}; }
-  void describe(Snapshot&) const override {}
-  void end(Clock::time_point) noexcept override {}
-
-  std::vector<LeaseGroup> groups(const spi::Plan&) const override { return {}; }
-  LeaseReply take(const LeaseRequest&, const LeaseGroup&, WaitLimit&) override { return {}; }
-  LeaseReply drop(const Drop&, WaitLimit&) override {
-    if (refuses_drops) throw Error(ErrorKind::unavailable, "the script was refused");
-    std::this_thread::sleep_for(drop_takes.load());
-    ++drops;
-    return {};
-  }
-  void renew(std::span<Renewal> renewals, WaitLimit&) override {
-    for (Renewal& one : renewals) {
-      if (answers_waits || !one.waits) one.reply = LeaseReply{.state = LeaseReply::State::granted};
-    }
-  }
-  void start_listening(WaitLimit&) override {}
-  std::vector<LeaseNews> listen(WaitLimit& limit) override {
-    pollfd fd{limit.wake(), POLLIN, 0};
-    poll(&fd, 1, 10);
-    const std::lock_guard guard(mutex_);
-    return std::exchange(news_, {});
-  }
-
- private:
-  std::mutex mutex_;  // guards the next
-  std::vector<LeaseNews> news_;
-
-  Published publish(std::span<const Notice>, Deadline&) override { return {}; }
-  bool remove(std::span<const std::uint64_t>, Deadline&) override { return true; }
-  std::optional<std::size_t> keep_alive(std::span<const std::uint64_t>, Deadline&) override { return {}; }
-  std::optional<std::vector<Notice>> read(Deadline&) override { return {}; }
-  void remove_old(Deadline&) override {}
-};
+using testing::FakeLeases;
 
 // A lock that is held while the keeper also has to tell the store of locks that were given back.
-class LeaseKeeping : public testing::Test {
+class LeaseKeeping : public ::testing::Test {
  protected:
   static constexpr std::chrono::nanoseconds time = 2s;
 
   void SetUp() override {
     held_->answered("place", now_with_suspend(), LeaseReply::State::granted);
     keeper_.add(held_);
-    keeper_.start();
+    Deadline limit(20s);
+    keeper_.start(limit);
   }
   void give_back(int many) {
     for (int i = 0; i < many; ++i) keeper_.drop_later({"place", "given back " + std::to_string(i)});
@@ -169,6 +119,21 @@ TEST(LeaseAnswers, a_lock_that_is_gone_is_lost_although_an_extend_of_it_waits) {
   };
   EXPECT_TRUE(gone_while_it_waits(true));
   EXPECT_FALSE(gone_while_it_waits(false)) << "only its place in the queue is gone";
+}
+
+TEST(LeaseAnswers, a_lock_is_lost_if_one_root_is_gone_while_another_waits) {  // B4
+  const std::int64_t now = now_with_suspend();
+  const auto lease = std::make_shared<Lease>("id", 1, 10s);
+  lease->answered("one", now, LeaseReply::State::granted);
+  lease->answered("two", now, LeaseReply::State::granted);
+  const auto hold = std::make_shared<LeaseHold>(lease);
+  lease->set_holder(hold);
+  lease->expect("three");
+  lease->wait();
+  lease->answered("three", now, LeaseReply::State::waiting, 1);
+  lease->renewed({.place = "two", .id = "id", .reply = LeaseReply{}}, now);
+  EXPECT_FALSE(hold->surely()) << "although the extend has not returned";
+  EXPECT_FALSE(lease->answer().has_value()) << "the extend waits for another root";
 }
 
 TEST(LeaseAnswers, a_lease_that_gets_its_first_place_has_not_run_out) {  // B4

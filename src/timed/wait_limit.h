@@ -55,4 +55,20 @@ class Deadline final : public WaitLimit {
   const std::stop_token cancel_;
 };
 
+// Gives up when another limit does, or when its own time is over.
+class Within final : public WaitLimit {
+ public:
+  Within(WaitLimit& outer, Clock::duration time) : outer_(outer), own_(time) {}
+  std::optional<Clock::duration> next() override {
+    const std::optional<Clock::duration> own = own_.next(), outer = outer_.next();
+    if (!own || !outer) return std::nullopt;
+    return std::min(*own, *outer);
+  }
+  int wake() const override { return outer_.wake(); }
+
+ private:
+  WaitLimit& outer_;
+  Deadline own_;
+};
+
 }  // namespace hierlock::timed

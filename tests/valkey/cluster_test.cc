@@ -390,6 +390,63 @@ TEST_F(Cluster, a_silent_node_ends_no_lock_at_another_one) {  // B4, B12
   EXPECT_TRUE(is_whole());
 }
 
+// Requests to the silent node use all connections, and the locks need more than one round trip to be renewed.
+TEST_F(Cluster, a_silent_node_does_not_delay_renewals_at_the_others) {  // B4, B12
+  Locker locker = hierlock::open(url("lease=3000&connections=2&publish_after=60000"));
+  Node& silent = owner_of(place_of("u1"));
+  const Lock there = locker.acquire("u1", {.timeout = 30s});
+  std::vector<Lock> elsewhere;
+  for (int i = 0; elsewhere.size() < 1500; ++i) {
+    const std::string root = "r" + std::to_string(i);
+    const bool is_there = silent.ask({"EXISTS", place_of(root)}).size() == 1;  // otherwise: MOVED
+    if (!is_there) elsewhere.push_back(locker.acquire(root, {.timeout = 30s}));
+  }
+  ASSERT_EQ(silent.ask({"CLIENT", "PAUSE", "9000", "ALL"}), "OK");
+  std::atomic<bool> over{false};
+  std::vector<std::jthread> askers;
+  for (int i = 0; i < 4; ++i) {
+    askers.emplace_back([&, i] {
+      while (!over) {
+        try {
+          static_cast<void>(locker.try_acquire("u1/a" + std::to_string(i), 500ms));
+        } catch (const Error&) {  // the node does not answer
+        }
+      }
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return !there.held(); }));
+  const auto lost = [&] {
+    return std::any_of(elsewhere.begin(), elsewhere.end(), [](const Lock& lock) { return !lock.held(); });
+  };
+  EXPECT_FALSE(eventually(lost, 4s)) << "a lock at a node that answers is lost";
+  over = true;
+  askers.clear();
+  EXPECT_TRUE(is_whole());
+}
+
+// The node that grants may have been started a moment ago. A message comes through another node, and does not show it.
+TEST_F(Cluster, a_message_alone_grants_nothing) {  // B3
+  Locker holder = hierlock::open(url()), waiter = hierlock::open(url("lease=3000&publish_after=0"));
+  std::optional<Lock> held = holder.acquire("u1", {.timeout = 30s});
+  std::atomic<bool> granted{false};
+  std::jthread waiting([&] {
+    const Lock lock = waiter.acquire("u1");
+    granted = true;
+  });
+  ASSERT_TRUE(eventually([&] { return holder.snapshot().anybody_waits("u1"); }));
+  Node& owner = owner_of(place_of("u1"));
+  for (const std::string& field : lines_of(owner.ask({"HKEYS", place_of("u1")}))) {
+    if (field[0] != 'r') continue;
+    const std::string id = field.substr(1), channel = "hl:" + table_ + ":wake:" + id.substr(0, id.find(':'));
+    for (const char* question : {"1", "2"}) {
+      owner.ask({"PUBLISH", channel, id + " " + question + " 1795000000000000 " + place_of("u1")});
+    }
+  }
+  EXPECT_FALSE(eventually([&] { return granted.load(); }, 1s)) << "two hold the lock";
+  held.reset();
+  EXPECT_TRUE(eventually([&] { return granted.load(); }));
+}
+
 // The primary is killed, and its replica takes its place. Each lock was confirmed by the replica.
 TEST_F(Cluster, with_wait_replicas_no_lock_is_lost_when_a_primary_is_killed) {
   Load load(url("lease=3000&gate=off&wait_replicas=1"), {"u1", "u2", "u3", "u4"});

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <hierlock/hierlock.h>
 #include <hierlock/valkey.h>
@@ -51,6 +52,14 @@ std::string with(const std::string& url, const std::string& options);
 inline std::string new_table() {
   static std::atomic<int> last{0};
   return "valkey_suite_" + std::to_string(getpid()) + "_" + std::to_string(++last);
+}
+
+// A take as locks.lua reads it, of `take ID PART WAIT LEASE CHANNEL SESSION FLOOR KNOWN QUESTION` and NODE MODE SLOTS for
+// each node.
+inline std::vector<std::string> take_words(const std::vector<std::string>& w) {
+  std::string nodes;
+  for (std::size_t i = 10; i < w.size(); ++i) nodes += w[i] + "\n";
+  return {"take", w[1], w[4], w[7], w[8], w[9], w[2] + " " + w[3] + " " + w[6] + " " + w[5], nodes};
 }
 
 // GetParam() is VALKEY or REDIS.

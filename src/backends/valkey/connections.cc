@@ -52,8 +52,8 @@ std::unique_ptr<Connection> Connections::connect(const std::string& node, WaitLi
   if (!node.empty()) return introduced(std::make_unique<Connection>(node_at(options_.address, node), limit), limit);
   for (std::size_t i = 0;; ++i) {
     const bool last = i + 1 == options_.seeds.size();
-    Deadline soon(longest_connect);
-    WaitLimit& patience = last ? limit : soon;
+    timed::Within soon(limit, longest_connect);
+    WaitLimit& patience = last ? limit : static_cast<WaitLimit&>(soon);
     try {
       return introduced(std::make_unique<Connection>(options_.seeds.at(i), patience), patience);
     } catch (const Error& error) {
@@ -84,7 +84,7 @@ std::unique_ptr<Connection> Connections::introduced(std::unique_ptr<Connection> 
 std::unique_ptr<Connection> Connections::connect_to_any(WaitLimit& limit) {
   for (const std::string& node : slots_.shape().primaries) {
     try {
-      Deadline soon(longest_connect);
+      timed::Within soon(limit, longest_connect);
       return connect(node, soon);
     } catch (const Error&) {  // the next one
     }
@@ -131,16 +131,20 @@ void Connections::close() noexcept {
 
 // --- questions ---------------------------------------------------------------------------------------------
 
-// Asks one node after the other, until one tells where the slots are. A silent node must not use up the time in which
-// leases are renewed at the others.
+// Asks one node after the other, until one tells where the slots are: first those that answer.
 void Connections::refresh(WaitLimit& limit) {
   if (!slots_are_old_.exchange(false)) return;
   std::vector<std::string> nodes = slots_.shape().primaries;
+  std::stable_partition(nodes.begin(), nodes.end(),
+                        [&](const std::string& node) { return silent_until(node) == Clock::time_point(); });
   nodes.emplace_back();
   for (const std::string& node : nodes) {
-    if (!limit.next()) return;
+    if (!limit.next()) {
+      slots_are_old_ = true;
+      return;
+    }
     try {
-      Deadline soon(std::min<Clock::duration>(longest_connect, options_.lease / 20));
+      timed::Within soon(limit, std::min<Clock::duration>(longest_connect, options_.lease / 20));
       std::unique_ptr<Connection> connection = take_idle(node);
       if (connection == nullptr) connection = connect(node, soon);
       slots_.read(connection->ask({"CLUSTER", "SLOTS"}, "ask for the slots", soon),
@@ -164,21 +168,30 @@ void Connections::send(Batch& batch, std::string_view script, WaitLimit& limit) 
     const std::lock_guard guard(mutex_);
     hashes_[number_of(script)] = hash;
   }
-  std::vector<Command> commands;
+  Request request;
   batch.waits = false;
   for (const Call* call : batch.calls) {
-    if (call->asking) commands.push_back({"ASKING"});
-    Command& command = commands.emplace_back(Command{"EVALSHA", hash, std::to_string(call->keys.size())});
-    command.insert(command.end(), call->keys.begin(), call->keys.end());
-    command.insert(command.end(), call->arguments.begin(), call->arguments.end());
+    if (call->asking) {
+      request.begin(1);
+      request.word("ASKING");
+    }
+    request.begin(3 + call->keys.size() + call->arguments.size());
+    request.word("EVALSHA");
+    request.word(hash);
+    request.word(std::to_string(call->keys.size()));
+    for (const std::string& key : call->keys) request.word(key);
+    for (const std::string& argument : call->arguments) request.word(argument);
     batch.waits = batch.waits || (call->confirm && options_.wait_replicas > 0);
   }
   if (batch.waits) {
     const auto time = std::min(longest_wait_for_replicas, options_.lease / 5);
-    commands.push_back({"WAIT", std::to_string(options_.wait_replicas), std::to_string(time.count())});
+    request.begin(3);
+    request.word("WAIT");
+    request.word(std::to_string(options_.wait_replicas));
+    request.word(std::to_string(time.count()));
   }
-  batch.commands = commands.size();
-  batch.connection->send_all(commands, limit);
+  batch.commands = request.commands();
+  batch.connection->send_all(request, limit);
 }
 
 void Connections::receive(Batch& batch, std::string_view script, WaitLimit& limit) {
@@ -212,6 +225,43 @@ bool Connections::redirect(Call& call) {
   return true;
 }
 
+// All nodes work at once. A node that cannot be reached must not keep the others from being asked, and from being
+// heard, in time. So those to which a connection exists come first.
+void Connections::ask_nodes(std::string_view script, std::span<Call* const> calls, WaitLimit& limit) {
+  std::map<std::string, Batch> batches;
+  for (Call* call : calls) {
+    call->failed.reset();
+    batches.try_emplace(call->node, *this, call->node).first->second.calls.push_back(call);
+  }
+  const auto each = [&](const auto& which, const auto& step) {
+    for (auto& [node, batch] : batches) {
+      if (!which(batch)) continue;
+      try {
+        step(batch);
+      } catch (const Error& error) {
+        batch.fail(error);
+      }
+    }
+  };
+  const auto is_asked = [](const Batch& batch) { return batch.commands > 0; };
+  const auto sends = [&](Batch& batch) { send(batch, script, limit); };
+  const auto receives = [&](Batch& batch) { receive(batch, script, limit); };
+  const auto connects = [&](Batch& batch) {
+    timed::Within soon(limit, longest_connect);
+    batch.connection = connect(batch.node, batches.size() > 1 ? static_cast<WaitLimit&>(soon) : limit);
+    sends(batch);
+  };
+  for (auto& [node, batch] : batches) batch.connection = take_idle(node);
+  each([](const Batch& batch) { return batch.connection != nullptr; }, sends);
+  const bool all_asked =
+      std::all_of(batches.begin(), batches.end(), [](const auto& one) { return one.second.connection != nullptr; });
+  if (!all_asked) {
+    each(is_asked, receives);
+    each([](const Batch& batch) { return batch.connection == nullptr; }, connects);
+  }
+  each(is_asked, receives);
+}
+
 void Connections::run_all(std::string_view script, std::span<Call> calls, WaitLimit& limit) {
   begin(limit);
   struct End {
@@ -222,43 +272,57 @@ void Connections::run_all(std::string_view script, std::span<Call> calls, WaitLi
   for (Call& call : calls) left.push_back(&call);
   for (int i = 0; i < most_redirections && !left.empty(); ++i) {
     refresh(limit);
-    std::map<std::string, Batch> batches;
     for (Call* call : left) {
-      call->failed.reset();
       if (!call->redirected) call->node = slots_.node_of(call->keys.front());
-      Batch& batch = batches.try_emplace(call->node, *this, call->node).first->second;
-      batch.calls.push_back(call);
     }
-    const auto each = [&](const auto& which, const auto& step) {
-      for (auto& [node, batch] : batches) {
-        if (!which(batch)) continue;
-        try {
-          step(batch);
-        } catch (const Error& error) {
-          batch.fail(error);
-        }
-      }
-    };
-    const auto sends = [&](Batch& batch) { send(batch, script, limit); };
-    const auto receives = [&](Batch& batch) { receive(batch, script, limit); };
-    const auto connects = [&](Batch& batch) {
-      Deadline soon(longest_connect);
-      batch.connection = connect(batch.node, batches.size() > 1 ? soon : limit);
-      sends(batch);
-    };
-    const auto is_asked = [](const Batch& batch) { return batch.commands > 0; };
-    // All nodes work at once. A node that cannot be reached must not keep the others from being asked, and from being
-    // heard, in time. So those to which a connection exists come first.
-    for (auto& [node, batch] : batches) batch.connection = take_idle(node);
-    each([](const Batch& batch) { return batch.connection != nullptr; }, sends);
-    const std::size_t asked = static_cast<std::size_t>(std::count_if(
-        batches.begin(), batches.end(), [](const auto& one) { return one.second.connection != nullptr; }));
-    if (asked < batches.size()) {
-      each(is_asked, receives);
-      each([](const Batch& batch) { return batch.connection == nullptr; }, connects);
-    }
-    each(is_asked, receives);
+    ask_nodes(script, left, limit);
     std::erase_if(left, [&](Call* call) { return !redirect(*call); });
+  }
+}
+
+void Connections::renew_all(std::string_view script, std::span<Call> calls, WaitLimit& limit) {
+  std::vector<Call*> left;
+  for (Call& call : calls) left.push_back(&call);
+  for (int i = 0; i < most_redirections && !left.empty(); ++i) {
+    std::vector<Call*> first, later;
+    for (Call* call : left) {
+      if (!call->redirected) call->node = slots_.node_of(call->keys.front());
+      (silent_until(call->node) == Clock::time_point() ? first : later).push_back(call);
+    }
+    ask_nodes(script, first, limit);
+    timed::Within soon(limit, options_.lease / 10);
+    refresh(soon);
+    std::vector<Call*> again;
+    for (Call* call : later) {
+      if (!call->redirected) call->node = slots_.node_of(call->keys.front());  // it may be elsewhere by now
+      if (Clock::now() >= silent_until(call->node)) {
+        again.push_back(call);
+      } else {
+        call->failed = std::make_shared<const Error>(ErrorKind::unavailable, call->node + " did not answer");
+      }
+    }
+    ask_nodes(script, again, soon);
+    for (const auto* const some : {&first, &again}) {
+      for (const Call* call : *some) note_silence(call->node, call->failed != nullptr);
+    }
+    std::erase_if(left, [&](Call* call) { return !redirect(*call); });
+  }
+}
+
+// Nodes that gave no answer to a renewal are not asked for others until then.
+Clock::time_point Connections::silent_until(const std::string& node) {
+  const std::lock_guard guard(mutex_);
+  const auto found = silent_.find(node);
+  return found == silent_.end() ? Clock::time_point() : found->second;
+}
+
+void Connections::note_silence(const std::string& node, bool silent) {
+  if (!slots_.known()) return;  // there is no other node
+  const std::lock_guard guard(mutex_);
+  if (silent) {
+    silent_[node] = Clock::now() + options_.lease / 20;
+  } else {
+    silent_.erase(node);
   }
 }
 

@@ -50,11 +50,15 @@ class Connections {
   // Runs a script, on all of these places in one round trip to each node. A script that a node does not know is loaded.
   // What keeps one call from being made does not keep the others.
   void run_all(std::string_view script, std::span<Call> calls, WaitLimit& limit);
+  // The same for renewals. They do not wait for a free connection. A node that has not answered is left out for a
+  // moment: waiting for it once more would delay the renewals at the others.
+  void renew_all(std::string_view script, std::span<Call> calls, WaitLimit& limit);
   // The same for one call. While its slot is moved, or has no primary, it is repeated. An error is thrown.
   const Reply& run(std::string_view script, Call& call, WaitLimit& limit);
   // A server that was started a moment ago may have lost locks that their holders still rely on. So nothing is granted
   // until all their leases have ended.
   Clock::time_point grants_from() const noexcept { return Clock::time_point(Clock::duration(grants_from_.load())); }
+  bool is_cluster() const { return slots_.known(); }
   void close() noexcept;
 
  private:
@@ -65,6 +69,9 @@ class Connections {
   void put_back(const std::string& node, std::unique_ptr<Connection> connection) noexcept;
   void begin(WaitLimit& limit);
   void end() noexcept;
+  void ask_nodes(std::string_view script, std::span<Call* const> calls, WaitLimit& limit);
+  Clock::time_point silent_until(const std::string& node);
+  void note_silence(const std::string& node, bool silent);
   void send(Batch& batch, std::string_view script, WaitLimit& limit);
   void receive(Batch& batch, std::string_view script, WaitLimit& limit);
   bool redirect(Call& call);
@@ -77,6 +84,7 @@ class Connections {
   std::mutex mutex_;  // guards what follows
   std::condition_variable freed_;
   std::map<std::string, std::vector<std::unique_ptr<Connection>>> idle_;  // by node; empty: any
+  std::map<std::string, Clock::time_point> silent_;                       // nodes that did not answer a renewal
   std::size_t used_ = 0;                                                  // questions now
   bool closed_ = false;
   std::string hashes_[2];  // of the scripts, as the server names them

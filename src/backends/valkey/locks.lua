@@ -18,6 +18,8 @@
 --   L  id        when its lease ends, by this server's clock, in ms
 --   T  u         the same for requests that came a moment ago: `ID TIME ` for each
 --   T  e         no lease ends before this time
+--   T  a         instead of all of these but s, while at most one request has anything here: x (13 digits) and f (16). If there is
+--                one: when its lease ends (13), and `ID LEASE QUESTION MORE NODES` of its take
 --   Q  <mode><node><place><id>: who waits for a node and mode, in their order. All have the score 0, so they are in the order
 --                of their bytes
 -- Modes: 1 IS, 2 IX, 3 S, 4 X.
@@ -34,13 +36,60 @@
 --      the node in a weaker mode comes before those that do not hold it.
 --   5. f is the highest fence given out here, and none is below the time of its grant in microseconds.
 --
--- Each call of redis.call() costs about as much as the rest of a step. So a step that meets nobody, which is nearly every
--- one, has a short way of its own at the beginning. It does what the long way would do, or leaves the step to it.
+-- Each call of redis.call() costs about as much as the rest of a step, and each field that it writes a quarter of that. So a
+-- step that meets nobody, which is nearly every one, has a short way of its own at the beginning. It does what the long way
+-- would do, or leaves the step to it. The shortest reads and writes one field (a).
 -- Each step costs a few commands for each node of the request and each request that is granted or removed by it.
 local T, L, Q = KEYS[1], KEYS[2], KEYS[3]
 local LONGEST_LEASE, NEVER, RECENT = 600000, 2 ^ 52, 500
 local COUNTS = '>I4I4I4I4I4I4I4I4I4'
 local call = redis.call
+
+-- A step of the only request that has anything here. A lease that has ended is left to the long way.
+local function step_of_one(lone)
+  local step, x, f = ARGV[1], lone:sub(1, 13), lone:sub(14, 29)
+  if step == 'drop' then
+    if ARGV[3] ~= '0' or ARGV[6] == '1' or lone:sub(43, 43 + #ARGV[2]) ~= ARGV[2] .. ' ' then return end
+    if tonumber(ARGV[4]) > tonumber(f) then f = string.format('%016.0f', ARGV[4]) end
+    call('HSET', T, 'a', x .. f)
+    return {'busy'}
+  end
+  local takes = step == 'take' and #lone == 29 and ARGV[5] == '0'
+  local renews = step == 'renew' and #ARGV == 6 and ARGV[4] == '0' and ARGV[5] == '0' and ARGV[6] == '0' and
+                 lone:sub(43, 43 + #ARGV[3]) == ARGV[3] .. ' '
+  if not takes and not renews then return end
+  local time = call('TIME')
+  local us = time[1] * 1000000 + time[2]
+  local now = math.floor(us / 1000)
+  if now + LONGEST_LEASE > tonumber(x) then return end
+  if renews then
+    if now >= tonumber(lone:sub(30, 42)) then return end
+    call('HSET', T, 'a', x .. f .. string.format('%013.0f', now + ARGV[2]) .. lone:sub(43))
+    return {{'held'}}
+  end
+  f = string.format('%016.0f', math.max(f + 1, us, ARGV[4] + 1))
+  call('HSET', T, 'a', x .. f .. string.format('%013.0f', now + ARGV[3]) ..
+    ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] .. ' ' .. ARGV[8])
+  return {'granted', f, ARGV[6]}
+end
+
+-- Before the other functions are made, which takes time, too.
+local lone = call('HGET', T, 'a')
+local alone = lone and step_of_one(lone)
+if alone then return alone end
+
+-- MORE and NODES of a take: its part, whether it waits, session and channel; and NODE MODE SLOTS for each node.
+local function more_in(text)
+  local part, wait, session, channel = text:match('^(%d+) (%d) (%S+) (%S+)')
+  return tonumber(part), wait == '1', session, channel
+end
+local function nodes_in(text)
+  local list = {}
+  for name, mode, slots in text:gmatch('([^\n]+)\n(%d)\n(%d+)') do
+    list[#list + 1], list[#list + 2], list[#list + 3] = name, tonumber(mode), tonumber(slots)
+  end
+  return list
+end
 
 -- The counts of a node that one request holds, by mode.
 local ONE = {
@@ -53,22 +102,24 @@ local ONE = {
 -- A new request, whose nodes nobody waits for or holds in a mode in conflict. No lease has ended.
 local function take_alone()
   local id, fields = ARGV[2], {'f', 'e', 'x', 'u', 't' .. ARGV[2], 'r' .. ARGV[2]}
-  if #ARGV > 3000 then return end
-  for i = 11, #ARGV, 3 do
-    if ARGV[i + 2] ~= '0' then return end
-    fields[#fields + 1] = 'n' .. ARGV[i]
+  local list = nodes_in(ARGV[8])
+  if #list > 3000 then return end
+  for i = 1, #list, 3 do
+    if list[i + 2] > 0 then return end
+    fields[#fields + 1] = 'n' .. list[i]
   end
   local got, time = call('HMGET', T, unpack(fields)), call('TIME')
   local us, first, recent = time[1] * 1000000 + time[2], tonumber(got[2]) or 0, got[4] or ''
   local now = math.floor(us / 1000)
   if got[5] or got[6] or now >= first or #recent > RECENT then return end
   if now + LONGEST_LEASE > (tonumber(got[3]) or 0) then return end
-  local fence = math.max((tonumber(got[1]) or 0) + 1, us, ARGV[8] + 1)
-  local ends, granted = now + ARGV[5], string.format('%.0f', fence)
-  local r = {tonumber(ARGV[3]), fence, ARGV[7], ARGV[10], tonumber(ARGV[5]), ARGV[6]}
+  local fence = math.max((tonumber(got[1]) or 0) + 1, us, ARGV[4] + 1)
+  local ends, granted = now + ARGV[3], string.format('%.0f', fence)
+  local part, _, session, channel = more_in(ARGV[7])
+  local r = {part, fence, session, ARGV[6], tonumber(ARGV[3]), channel}
   local set = {T, 'f', granted, 'u', recent .. id .. ' ' .. ends .. ' '}
   for i = 7, #fields do
-    local name, mode, packed = ARGV[3 * i - 10], tonumber(ARGV[3 * i - 9]), got[i]
+    local name, mode, packed = list[3 * i - 20], list[3 * i - 19], got[i]
     if packed then
       local n = {struct.unpack(COUNTS, packed)}
       if mode == 4 or n[4] > 0 or (mode == 2 and n[3] > 0) or (mode == 3 and n[2] > 0) then return end
@@ -82,7 +133,7 @@ local function take_alone()
   set[#set + 1], set[#set + 2] = fields[6], cmsgpack.pack(unpack(r))
   if ends < first then set[#set + 1], set[#set + 2] = 'e', ends end
   call('HSET', unpack(set))
-  return {'granted', granted, ARGV[10]}
+  return {'granted', granted, ARGV[6]}
 end
 
 -- All of a request that take_alone() has made, and whose nodes nobody waits for.
@@ -104,6 +155,8 @@ local function drop_alone()
       set[#set + 1], set[#set + 2] = fields[i], struct.pack(COUNTS, unpack(n, 1, 9))
     end
   end
+  -- f, e, x, s and u may be all that would be left: then the long way makes `a` of them.
+  if #set == 1 and call('HLEN', T) - (#gone - 1) <= 5 then return end
   if got[2] and got[2]:sub(1, #id + 1) == id .. ' ' and not got[2]:find(' ', #id + 16, true) then gone[#gone + 1] = 'u' end
   call('HDEL', unpack(gone))
   if #set > 1 then call('HSET', unpack(set)) end
@@ -133,15 +186,16 @@ local function renew_alone()
   return answers
 end
 
-local alone
-if ARGV[1] == 'take' and ARGV[9] == '0' then
-  alone = take_alone()
-elseif ARGV[1] == 'drop' and ARGV[3] == '0' and ARGV[6] ~= '1' then
-  alone = drop_alone()
-elseif ARGV[1] == 'renew' then
-  alone = renew_alone()
+if not lone then
+  if ARGV[1] == 'take' and ARGV[5] == '0' then
+    alone = take_alone()
+  elseif ARGV[1] == 'drop' and ARGV[3] == '0' and ARGV[6] ~= '1' then
+    alone = drop_alone()
+  elseif ARGV[1] == 'renew' then
+    alone = renew_alone()
+  end
+  if alone then return alone end
 end
-if alone then return alone end
 
 local KEEP, GONE, BEFORE, MOST_IN_VIEW = 1260000, 60000, 2 ^ 45, 5000
 local FITS = {{true, true, true, false}, {true, true, false, false}, {true, false, true, false}, {false, false, false, false}}
@@ -343,6 +397,31 @@ local function undo(id, r)
   r.a, r.b, r.i = {}, {}, 1
 end
 
+-- What a tells, as the long way has it.
+local function expand()
+  if not lone then return end
+  stored, lives_until = tonumber(lone:sub(14, 29)), tonumber(lone:sub(1, 13))
+  local set = {'f', text(stored), 'x', text(lives_until), 'e', text(NEVER)}
+  if #lone > 29 then
+    local ends, id, lease, question, more = lone:sub(30, 42), lone:match('^(%S+) (%d+) (%d+) (%d+ %d %S+ %S+) ', 43)
+    local part, _, session, channel = more_in(more)
+    local r = {e = part, f = stored, s = session, q = question, l = tonumber(lease), c = channel}
+    r.n, r.m, r.a, r.b, r.i, r.p, r.k = {}, {}, {}, {}, 1, false, true
+    local list = nodes_in(lone:sub(43 + #id + 1 + #lease + 1 + #question + 1 + #more + 1))
+    for i = 1, #list, 3 do
+      local name, mode = list[i], list[i + 1]
+      r.n[#r.n + 1], r.m[#r.m + 1] = name, mode
+      nodes[name] = {0, 0, 0, 0, 0, 0, 0, 0, list[i + 2]}
+      nodes[name][mode] = 1
+    end
+    requests[id] = r
+    set[#set + 1], set[#set + 2] = 'r' .. id, cmsgpack.pack(r)
+    call('ZADD', L, ends, id)
+  end
+  call('HSET', T, unpack(set))
+  call('HDEL', T, 'a')
+end
+
 -- From u to L. What a request has got there since is later.
 local function index()
   local recent, fields, set = call('HGET', T, 'u'), {}, {}
@@ -389,18 +468,21 @@ local function keep_out(id, part)
   call('ZADD', L, text(now + GONE), 't' .. id)
 end
 
--- take ID PART WAIT LEASE CHANNEL SESSION FLOOR KNOWN QUESTION, then NODE MODE SLOTS for each node in the one order
+-- take ID LEASE FLOOR KNOWN QUESTION MORE NODES. MORE: `PART WAIT SESSION CHANNEL`. NODES: NODE MODE SLOTS for each node in
+-- the one order, a line each. (Each argument costs time, so those that the shortest way does not read are together.)
 -- KNOWN: 0, or one more than the last part that the client knows to be granted here. A server that lost its last writes may
 -- know an earlier one only. Then the request does not hold all that its client relies on: it is gone.
 local function take()
-  local id, part, fields = ARGV[2], tonumber(ARGV[3]), {'f', 'x', 'r' .. ARGV[2], 't' .. ARGV[2]}
-  for i = 11, #ARGV, 3 do fields[#fields + 1] = 'n' .. ARGV[i] end
+  local id, fields, list = ARGV[2], {'f', 'x', 'r' .. ARGV[2], 't' .. ARGV[2]}, nodes_in(ARGV[8])
+  local part, wait, session, channel = more_in(ARGV[7])
+  local known, question = tonumber(ARGV[5]), ARGV[6]
+  for i = 1, #list, 3 do fields[#fields + 1] = 'n' .. list[i] end
   fetch(fields)
   local r, is_new = request(id), false
   if not r and (given_back[id] or -1) >= part then return {'gone'} end
-  if r and (r.e < ARGV[9] - 1 or (r.p and r.e == ARGV[9] - 1)) then return {'gone'} end
+  if r and (r.e < known - 1 or (r.p and r.e == known - 1)) then return {'gone'} end
   if r and r.d and r.d >= part then return r.f and {'busy'} or {'gone'} end -- its drop came first
-  if r and tonumber(ARGV[10]) > tonumber(r.q) then r.q = ARGV[10] end -- a question that was given up may come late
+  if r and tonumber(question) > tonumber(r.q) then r.q = question end -- a question that was given up may come late
   if r and r.e >= part then -- asked once more, because the answer was lost. The lease counts from this question
     call('ZADD', L, text(now + r.l), id)
     return state(r)
@@ -409,28 +491,28 @@ local function take()
     undo(id, r)
     settle_touched()
   end
-  if not r and ARGV[9] ~= '0' then return {'gone'} end
-  for i = 11, #ARGV, 3 do
-    local slots, n = tonumber(ARGV[i + 2]), node(ARGV[i])
-    if slots > 0 and n[9] > 0 and n[9] ~= slots and used(n) then return {'slots', ARGV[i], tostring(n[9])} end
+  if not r and known > 0 then return {'gone'} end
+  for i = 1, #list, 3 do
+    local slots, n = list[i + 2], node(list[i])
+    if slots > 0 and n[9] > 0 and n[9] ~= slots and used(n) then return {'slots', list[i], tostring(n[9])} end
     if slots > 0 then n[9] = slots end
   end
   if not r then
-    r, is_new = {n = {}, m = {}, c = ARGV[6], s = ARGV[7], l = tonumber(ARGV[5]), q = ARGV[10]}, true
+    r, is_new = {n = {}, m = {}, c = channel, s = session, l = tonumber(ARGV[3]), q = question}, true
   end
   local place = {}
   for at, name in ipairs(r.n) do place[name] = at end
-  r.a, r.b, r.i, r.p, r.o, r.k = {}, {}, 1, false, tonumber(ARGV[8]), is_new
-  for i = 11, #ARGV, 3 do
-    local at, mode = place[ARGV[i]], tonumber(ARGV[i + 1])
+  r.a, r.b, r.i, r.p, r.o, r.k = {}, {}, 1, false, tonumber(ARGV[4]), is_new
+  for i = 1, #list, 3 do
+    local at, mode = place[list[i]], list[i + 1]
     if not at then
       at = #r.n + 1
-      r.n[at], r.m[at] = ARGV[i], 0
+      r.n[at], r.m[at] = list[i], 0
     end
     if r.m[at] > 0 then mode = STRONGEST[r.m[at]][mode] end
     r.a[#r.a + 1], r.a[#r.a + 2], r.b[#r.b + 1] = at, mode, r.m[at]
   end
-  local granted = advance(id, r, ARGV[4] == '1')
+  local granted = advance(id, r, wait)
   if not granted and not r.p then
     undo(id, r)
     touched = {} -- nothing has changed
@@ -654,10 +736,19 @@ local function save()
   if lives_on then
     for _, key in ipairs(KEYS) do call('PEXPIRE', key, KEEP) end
   end
+  -- f, x and e are left, and perhaps s: nobody has anything here.
+  local left = call('HLEN', T)
+  if left == 3 or (left == 4 and call('HGET', T, 's')) then
+    local fence = call('HGET', T, 'f')
+    if not fence then return end
+    call('HSET', T, 'a', string.format('%013.0f%016.0f', lives_on and now + KEEP or lives_until, fence))
+    call('HDEL', T, 'f', 'x', 'e')
+  end
 end
 
 -- What a failed step has changed outside of T is not undone, so T must tell of it, too.
 local well, answer = pcall(function()
+  expand()
   expire()
   return ({take = take, drop = drop, renew = renew, view = view, ['break'] = break_locks, free = free})[ARGV[1]]()
 end)

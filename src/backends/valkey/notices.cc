@@ -115,24 +115,32 @@ std::optional<std::vector<remote::Notice>> Notices::read(Deadline& limit) {
 }
 
 std::optional<remote::View> Notices::view(WaitLimit& limit) {
-  std::set<std::string> places, sessions;
+  struct Place {
+    std::set<std::uint64_t> sessions{};  // that hold or wait there
+    bool waits = false;
+  };
+  std::map<std::string, Place> places;
   std::set<std::uint64_t> over;  // waits that were told, and that the server does not have any more
   {
     const std::lock_guard guard(mutex_);
     for (const auto& [locker, known] : known_) {
       for (const remote::Notice& notice : known.notices) {
-        sessions.insert(std::to_string(notice.session & ~remote::in_queue));
-        if (!notice.waits || notice.queued()) continue;
-        over.insert(notice.session);
-        for (const remote::Node& node : notice.nodes) places.insert(place_of(node.cell, table_));
+        const bool waits = notice.waits && !notice.queued();
+        if (waits) over.insert(notice.session);
+        for (const remote::Node& node : notice.nodes) {
+          Place& place = places[place_of(node.cell, table_)];
+          place.sessions.insert(notice.session & ~remote::in_queue);
+          place.waits = place.waits || waits;
+        }
       }
     }
   }
   remote::View view{.seen = true};
   std::vector<Connections::Call> calls;
-  for (const std::string& place : places) {
-    Command& command = calls.emplace_back(Connections::Call{keys_at(place), {"view"}}).arguments;
-    command.insert(command.end(), sessions.begin(), sessions.end());
+  for (const auto& [name, place] : places) {
+    if (!place.waits) continue;
+    Command& command = calls.emplace_back(Connections::Call{keys_at(name), {"view"}}).arguments;
+    for (const std::uint64_t session : place.sessions) command.push_back(std::to_string(session));
   }
   try {
     std::map<std::uint64_t, std::size_t> entries;  // by session

@@ -1,7 +1,6 @@
 #include "valkey/places.h"
 
 #include <algorithm>
-#include <cstdio>
 
 namespace hierlock::valkey {
 
@@ -29,10 +28,12 @@ std::string_view root_of(std::string_view key) {
 }  // namespace
 
 std::string place_of(const remote::Cell& cell, const std::string& table) {
-  char tag[16];
-  std::snprintf(tag, sizeof tag, "%06llx", static_cast<unsigned long long>(cell.key >> (node_bits + level_bits)));
-  const char space = cell.level == 0 ? 'p' : cell.level == 1 ? 'n' : 's';
-  return "hl:" + table + ":{" + space + tag + "}";
+  constexpr int digits = 6;  // of the tag, in hexadecimal
+  const std::uint64_t tag = cell.key >> (node_bits + level_bits);
+  std::string place = "hl:" + table + ":{";
+  place += cell.level == 0 ? 'p' : cell.level == 1 ? 'n' : 's';
+  for (int i = digits - 1; i >= 0; --i) place += "0123456789abcdef"[tag >> (4 * i) & 15];
+  return place += '}';
 }
 
 remote::Cell cell_of(Space space, std::uint8_t level, std::string_view key, Mode mode) {
@@ -57,6 +58,15 @@ std::vector<remote::LeaseGroup> groups_of(const spi::Plan& plan, const std::stri
     groups.back().nodes.push_back({spi::describe_key(step->space, step->key), step->mode, step->slots});
   }
   return groups;
+}
+
+std::string words_of(const std::vector<remote::LeaseNode>& nodes) {
+  std::string words;
+  for (const remote::LeaseNode& node : nodes) {
+    words += node.name + "\n" + static_cast<char>('1' + static_cast<int>(node.mode)) + "\n" +
+             std::to_string(node.slots) + "\n";
+  }
+  return words;
 }
 
 }  // namespace hierlock::valkey

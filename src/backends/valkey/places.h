@@ -22,5 +22,7 @@ namespace hierlock::valkey {
 remote::Cell cell_of(Space space, std::uint8_t level, std::string_view key, Mode mode);
 std::string place_of(const remote::Cell& cell, const std::string& table);
 std::vector<remote::LeaseGroup> groups_of(const spi::Plan& plan, const std::string& table);
+// NODES of locks.lua: NODE MODE SLOTS for each, a line each.
+std::string words_of(const std::vector<remote::LeaseNode>& nodes);
 
 }  // namespace hierlock::valkey

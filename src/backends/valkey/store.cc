@@ -13,6 +13,7 @@
 #include "remote/gate.h"
 #include "remote/lease_driver.h"
 #include "remote/opening.h"
+#include "timed/timed_mutex.h"
 #include "valkey/connections.h"
 #include "valkey/doctor.h"
 #include "valkey/explain.h"
@@ -101,8 +102,10 @@ class KeyStore final : public remote::LeaseStore {
   }
   LeaseReply drop(const Drop& what, WaitLimit& limit) override {
     Connections::Call call{keys_at(what.place),
-                           {"drop", what.id, std::to_string(what.part), std::to_string(what.number),
-                            what.surely ? "1" : "0", what.unanswered ? "1" : "0"}};
+                           {"drop", what.id, std::to_string(what.part), std::to_string(what.number)}};
+    if (what.surely || what.unanswered) {
+      call.arguments.insert(call.arguments.end(), {what.surely ? "1" : "0", what.unanswered ? "1" : "0"});
+    }
     return reply_of(connections_.run(locks_lua, call, limit));
   }
   std::size_t break_locks(const std::string& place, const remote::LeaseNode& node, WaitLimit& limit) override;
@@ -112,13 +115,19 @@ class KeyStore final : public remote::LeaseStore {
   }
   void renew(std::span<remote::Renewal> renewals, WaitLimit& limit) override;
   // A server that was started a moment ago may have lost the locks of the last second, and grants to its waiters all
-  // the same. take() believes it when that time is over.
+  // the same. take() believes it when that time is over. In a cluster a message comes from another node than the one
+  // that was started: only a question to that node shows its uptime.
   bool confirms_grants() const override {
-    return options_.wait_replicas > 0 || Clock::now() < connections_.grants_from();
+    return options_.wait_replicas > 0 || connections_.is_cluster() || Clock::now() < connections_.grants_from();
   }
 
   void start_listening(WaitLimit& limit) override {
-    const std::lock_guard guard(listening_);
+    std::unique_lock guard(listening_, std::defer_lock);
+    for (;;) {  // another thread may be about to connect, and have more time than this one
+      const std::optional<Clock::duration> time = limit.next();
+      if (!time) throw Error(ErrorKind::unavailable, options_.url + " does not answer in time");
+      if (guard.try_lock_until(Clock::now() + *time)) break;
+    }
     if (listener_ == nullptr) subscribe(limit);
   }
   std::vector<remote::LeaseNews> listen(WaitLimit& limit) override;
@@ -136,7 +145,7 @@ class KeyStore final : public remote::LeaseStore {
   const std::string channel_;
   Connections connections_;
   Notices notices_;
-  std::mutex listening_;  // guards the next
+  timed::TimedMutex listening_;  // guards the next
   std::unique_ptr<Connection> listener_;
 };
 
@@ -157,15 +166,11 @@ LeaseReply KeyStore::take(const remote::LeaseRequest& request, const remote::Lea
                           bool probe) {
   Connections::Call call{
       keys_at(group.place),
-      {"take", request.id, std::to_string(request.part), request.wait ? "1" : "0",
-       std::to_string(options_.lease.count()), channel_, std::to_string(request.session), std::to_string(request.above),
-       std::to_string(request.known ? request.granted_part + 1 : 0), std::to_string(request.question)}};
+      {"take", request.id, std::to_string(options_.lease.count()), std::to_string(request.above),
+       std::to_string(request.known ? request.granted_part + 1 : 0), std::to_string(request.question),
+       std::to_string(request.part) + (request.wait ? " 1 " : " 0 ") + std::to_string(request.session) + " " + channel_,
+       words_of(group.nodes)}};
   call.confirm = !probe;
-  for (const remote::LeaseNode& node : group.nodes) {
-    call.arguments.push_back(node.name);
-    call.arguments.push_back(std::to_string(static_cast<int>(node.mode) + 1));
-    call.arguments.push_back(std::to_string(node.slots));
-  }
   const LeaseReply later{.state = LeaseReply::State::later, .from = connections_.grants_from()};
   if (!probe && Clock::now() < later.from) return later;
   const Reply& reply = connections_.run(locks_lua, call, limit);
@@ -223,7 +228,7 @@ void KeyStore::renew(std::span<remote::Renewal> renewals, WaitLimit& limit) {
                             {one->id, one->waits ? "1" : "0", std::to_string(one->raise), std::to_string(one->part)});
     }
   }
-  connections_.run_all(locks_lua, calls, limit);
+  connections_.renew_all(locks_lua, calls, limit);
   std::size_t at = 0;
   for (const auto& [place, some] : by_place) {
     const Connections::Call& call = calls.at(at++);

@@ -15,6 +15,7 @@
 
 #include <hierlock/error.h>
 
+#include "endpoint/socket.h"
 #include "timed/wait_limit.h"
 #include "valkey_client/address.h"
 
@@ -40,6 +41,21 @@ struct Reply {
 
 using Command = std::vector<std::string>;
 
+// Commands as they go to the server: begin(), then each of the words.
+class Request {
+ public:
+  void begin(std::size_t words);
+  void word(std::string_view text);
+  std::size_t commands() const noexcept { return commands_; }
+  const std::string& bytes() const noexcept { return bytes_; }
+
+ private:
+  void line(char kind, std::size_t number);
+
+  std::string bytes_;
+  std::size_t commands_ = 0;
+};
+
 // What an error of the server means. The message is "cannot `doing`: `message`", with advice.
 Error error_of(const Reply& reply, const std::string& doing);
 
@@ -63,7 +79,7 @@ class Connection {
   Reply ask(const Command& command, const std::string& doing, WaitLimit& limit);
 
   // call_all() in two halves, so that several servers work at once.
-  void send_all(std::span<const Command> commands, WaitLimit& limit);
+  void send_all(const Request& request, WaitLimit& limit) { write(request.bytes(), limit); }
   std::vector<Reply> receive_all(std::size_t count, WaitLimit& limit);
   // No value: the limit gave up before there was anything to read; the connection is as it was.
   std::optional<Reply> receive(WaitLimit& limit);
@@ -79,6 +95,7 @@ class Connection {
 
   const std::string place_;
   int socket_ = -1;
+  endpoint::BriefLook brief_;
   ssl_ctx_st* context_ = nullptr;
   ssl_st* tls_ = nullptr;
   redisReader* reader_ = nullptr;

@@ -1,0 +1,96 @@
+// FakeLeases: a store with leases whose answers a test has chosen.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "remote/lease_store.h"
+
+namespace hierlock::remote::testing {
+
+class FakeLeases final : public LeaseStore, private NoticeStore {
+ public:
+  std::atomic<bool> refuses_drops{false};
+  std::atomic<std::chrono::milliseconds> drop_takes{std::chrono::milliseconds(0)};
+  std::atomic<int> drops{0};
+  std::atomic<bool> answers_waits{true};  // when they are renewed
+  std::atomic<bool> silent{false};        // it does not answer those who want to listen
+
+  void say(LeaseNews news) {
+    const std::lock_guard guard(mutex_);
+    news_.push_back(std::move(news));
+  }
+
+  // What take() answers first.
+  void answer(const LeaseReply& reply) {
+    const std::lock_guard guard(mutex_);
+    answers_.push_back(reply);
+  }
+  std::vector<std::string> asked() {  // ids, in the order of the questions
+    const std::lock_guard guard(mutex_);
+    return asked_;
+  }
+
+  Capabilities capabilities() const override { return {}; }
+  void check(const spi::Plan&) const override {}
+  Cell cell_of(Space, std::uint8_t, std::string_view, Mode) const override { return {}; }
+  NoticeStore& notices() override { return *this; }
+  std::optional<View> waits(Deadline&) override { return {}; }
+  Look look(Clock::time_point) override { return {}; }
+  void describe(Snapshot&) const override {}
+  void end(Clock::time_point) noexcept override {}
+
+  std::vector<LeaseGroup> groups(const spi::Plan&) const override { return {{"place", {}}}; }
+  LeaseReply take(const LeaseRequest& request, const LeaseGroup&, WaitLimit&) override {
+    const std::lock_guard guard(mutex_);
+    asked_.push_back(request.id);
+    if (answers_.empty()) return {.state = LeaseReply::State::granted, .number = 1};
+    const LeaseReply reply = answers_.front();
+    answers_.erase(answers_.begin());
+    return reply;
+  }
+  LeaseReply drop(const Drop&, WaitLimit&) override {
+    if (refuses_drops) throw Error(ErrorKind::unavailable, "the script was refused");
+    std::this_thread::sleep_for(drop_takes.load());
+    ++drops;
+    return {};
+  }
+  void renew(std::span<Renewal> renewals, WaitLimit&) override {
+    for (Renewal& one : renewals) {
+      if (answers_waits || !one.waits) one.reply = LeaseReply{.state = LeaseReply::State::granted};
+    }
+  }
+  void start_listening(WaitLimit& limit) override {
+    while (silent) {
+      if (!limit.next()) throw Error(ErrorKind::unavailable, "it does not answer");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  std::vector<LeaseNews> listen(WaitLimit& limit) override {
+    pollfd fd{limit.wake(), POLLIN, 0};
+    poll(&fd, 1, 10);
+    const std::lock_guard guard(mutex_);
+    return std::exchange(news_, {});
+  }
+
+ private:
+  std::mutex mutex_;  // guards what follows
+  std::vector<LeaseNews> news_;
+  std::vector<LeaseReply> answers_;
+  std::vector<std::string> asked_;
+
+  Published publish(std::span<const Notice>, Deadline&) override { return {}; }
+  bool remove(std::span<const std::uint64_t>, Deadline&) override { return true; }
+  std::optional<std::size_t> keep_alive(std::span<const std::uint64_t>, Deadline&) override { return {}; }
+  std::optional<std::vector<Notice>> read(Deadline&) override { return {}; }
+  void remove_old(Deadline&) override {}
+};
+
+}  // namespace hierlock::remote::testing
