@@ -241,9 +241,9 @@ struct RunAllOptions {
   std::function<void(std::size_t index, const Result& result)> on_result{};
 };
 
-// Plays scenarios at one URL, one after another, and keeps its connections and the lab's schema between them. What one
-// scenario left is gone before the next one begins, as if each had connected anew. Other runs may go on there between
-// two of its scenarios. One thread uses it at a time. Its destructor removes the schema.
+// Plays scenarios at one URL, one after another, and keeps its connections and the lab's schema between them. The
+// Runner removes everything that a scenario left before the next one begins, as if each had connected anew. Other runs
+// may use the server between two of its scenarios. One thread uses it at a time. Its destructor removes the schema.
 class Runner {
  public:
   explicit Runner(std::string_view url);  // connects at the first run

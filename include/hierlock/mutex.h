@@ -29,7 +29,8 @@ class Mutex {
   enum class Sharing : std::uint8_t { if_possible, required };
 
   // The Locker must outlive the Mutex. Throws invalid_argument if the target is shared or slots. With Sharing::required
-  // it throws `unsupported` if the store cannot hold the target shared. If only the store knows, it asks the store.
+  // it throws `unsupported` if the store cannot hold the target shared. If capabilities() alone does not tell, the
+  // constructor tries a shared lock at the store.
   Mutex(Locker& locker, Target target, Sharing sharing = Sharing::if_possible);
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;

@@ -10,14 +10,15 @@
 //     }
 //
 // mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE works on MySQL and on MariaDB. The store detects which one it is.
-//     ?table=NAME             the table whose rows are locked (default hier_lock_buckets); NAME_settings has its
-//     settings ?buckets=N ?levels=N    must match the recorded settings; a new table has 10,000,000 and 3 by default
+//     ?table=NAME             the table whose rows are locked (default hier_lock_buckets)
+//     ?buckets=N ?levels=N    must match the settings that the table NAME_settings records; a new table has 10,000,000
+//                             and 3 by default
 //     ?provision=lazy         makes missing tables and rows when they are first needed; otherwise: not_provisioned
 //     ?connections=N          at most N connections (default 16): each held lock on a path needs one. Names and slots
 //                             need at most 8 more
 //     ?gate=off               a released lock always goes back to the server, never directly to a local waiter
 //     ?publish_after=MS       publishes locks and waits of this age for status and deadlock detection (default 1000)
-//     ?views=off              snapshots do not read the server's own views (default on)
+//     ?views=off              snapshots and deadlock detection do not read the server's own views (default on)
 //     ?tls=off|on|verify ?ca=FILE    default: verify; off on loopback and sockets
 //     ?socket=PATH            instead of a host
 //     ?password_file=FILE ?password_env=NAME    use one of the two to keep the password out of process lists

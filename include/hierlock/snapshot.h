@@ -67,7 +67,7 @@ struct Snapshot {
     Mode mode = Mode::X;
     std::chrono::nanoseconds age{};           // how long it has waited
     std::vector<std::uint64_t> blocked_by{};  // the owners that it waits for: holders and earlier waiters in conflict.
-                                              // Empty for a moment, if it may go and has not run yet
+                                              // Empty for a moment when its turn has come, until its thread runs
     std::optional<Row> row{};                 // the row that it waits for
     Contention contention = Contention::own_target;
   };
@@ -94,7 +94,8 @@ struct Snapshot {
   std::vector<Bucket> buckets;     // rows with the most waiters first; only if targets share rows
   std::vector<std::string> notes;  // what the snapshot could not see, and what to do about it: a sentence each
 
-  // True if a request waits for the node `target`, or asked for exactly that target. If empty: if any request waits.
+  // True if a request waits for the node `target`, or asked for exactly that target. With an empty `target`: true if
+  // any request waits.
   bool anybody_waits(std::string_view target = {}) const;
 };
 

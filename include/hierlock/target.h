@@ -33,7 +33,7 @@ struct Chain;
 //
 // Any number of threads and tables may use one Target at once. Table numbers are never used twice. The place of a newer
 // table replaces that of an older table, never the reverse. A reader checks the table number before and after it reads
-// the place. If both are its own number, its table noted this place.
+// the place. If both are the number of its own table, that table noted the place.
 class Place {
  public:
   Place() = default;

@@ -35,7 +35,8 @@ constexpr bool conflict(const Cell& a, const Cell& b) noexcept {
   return same_place(a, b) && !compatible(a.mode, b.mode);
 }
 
-// The same, but a lock on one of several slots is in the way of a request for one, too: it is if all have holders.
+// The same, but a lock on one of several slots is also in the way of a request for a slot. (It blocks the request if
+// all slots have holders.)
 constexpr bool in_the_way(const Cell& wanted, const Cell& other) noexcept {
   return conflict(wanted, other) || (wanted.level == slots_level && same_place(wanted, other));
 }

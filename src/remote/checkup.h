@@ -22,7 +22,8 @@
 
 namespace hierlock::remote {
 
-// What a check says. One that is not good has a fix; if it names none, the fix is to ask the server's operator.
+// The result of a check. If it is not good, it has a fix. If the check names no fix, the fix is to ask the server's
+// operator.
 struct Judgement {
   Finding::Verdict verdict = Finding::Verdict::good;
   std::string text, fix;
@@ -52,8 +53,8 @@ struct Check {
 
 Finding finding(const char* check, Judgement judgement);
 
-// One Finding for each check, in the order of the checks. A check that throws, because an answer is not what it
-// expects, does not keep the others from being judged: its finding is `unknown`.
+// One Finding for each check, in the order of the checks. If a check throws because it did not expect an answer, its
+// finding is `unknown`, and the other checks still run.
 template <class Checks, class... Answers>
 std::vector<Finding> judge_all(const Checks& checks, const Answers&... answers) {
   std::vector<Finding> findings;
@@ -123,14 +124,14 @@ Judgement judge_notices(const Attempt& attempt, const std::string& missing, cons
 // Whether a wait can be ended from outside: by a second session, which then interrupts the first.
 Judgement judge_interrupting(const Attempt& second, const Attempt& interrupt);
 
-// Replication that may make another server the primary; empty: there is none. Nobody can see from here whether somebody
+// Replication that may make another server the primary; empty: there is none. A client cannot see whether a replica
 // would be promoted, so this is never certain (H17).
 Judgement judge_failover(const std::string& replication);
 
 // A session's setting that the store has set.
 struct Setting {
   std::string name, is, wanted;
-  bool part = false;  // `wanted` is one of several words in it, and a server that does not know the word is good, too
+  bool part = false;  // `wanted` is one of several words in it. A server that does not know the word is good, too
 };
 Judgement judge_session(const std::vector<Setting>& settings);
 

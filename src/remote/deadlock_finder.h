@@ -39,7 +39,7 @@ namespace hierlock::remote {
 struct InTheWay {
   const Notice* notice = nullptr;
   bool surely = false;
-  std::optional<Cell> cell{};  // of a wait: where it has passed or stands
+  std::optional<Cell> cell{};  // of a wait: the cell that it has passed, or where it stands in the queue
 };
 
 struct Cycle {
@@ -48,7 +48,7 @@ struct Cycle {
   // youngest there: no store shows those waits, and only their own process knows them for certain.
   const Notice* victim = nullptr;
   std::vector<const Notice*> members;  // waits, each for the next one's owner
-  std::vector<const Notice*> between;  // what is in the way of each
+  std::vector<const Notice*> between;  // by member: the notice in its way
   std::string text() const;
   std::vector<Error::Wait> waits() const;  // for Error::cycle()
 };

@@ -32,18 +32,19 @@ namespace hierlock::remote {
 class NoticeStore {
  public:
   virtual ~NoticeStore() = default;
-  // Writes them, each in place of the one with the same id(), many at a time. One that the store refuses does not keep
-  // the others from it, and a failure leaves what was written before it.
+  // Writes many notices at a time. Each replaces the notice with the same id(). If the store refuses one, the others
+  // are still written. After a failure, the notices that were written before it stay.
   struct Published {
     std::vector<bool> written;  // by notice
-    bool failed = false;        // the store could not be used, or not for long enough
+    bool failed = false;        // the store could not be used, or the time was too short
   };
   virtual Published publish(std::span<const Notice> notices, Deadline& limit) = 0;
   virtual bool remove(std::span<const std::uint64_t> ids, Deadline& limit) = 0;
-  // Says that the process of these still lives. Returns how many of them are still there; no value: it failed.
+  // Tells the store that the process of these notices still lives. Returns how many of them are still there; no value:
+  // it failed.
   virtual std::optional<std::size_t> keep_alive(std::span<const std::uint64_t> ids, Deadline& limit) = 0;
-  // All notices whose process was alive in the last seconds, with their ages now. It reads what has changed since the
-  // last call, and nothing else.
+  // All notices whose process was alive in the last seconds, with their ages now. It reads only what has changed since
+  // the last call.
   virtual std::optional<std::vector<Notice>> read(Deadline& limit) = 0;
   // Removes the notices of processes that have been silent for long.
   virtual void remove_old(Deadline& limit) = 0;
@@ -94,19 +95,20 @@ class Driver {
   struct Extended {
     bool granted = false;
     std::int64_t fence = 0;
-    // Otherwise: which cells of the plan the store may have locked nevertheless, until the whole lock is given back.
+    // If not granted: the cells of the plan that the store may have locked nevertheless. They stay locked until the
+    // whole lock is given back.
     enum class Leftover : std::uint8_t { none, all_but_the_last, all } leftover = Leftover::none;
     bool lost = false;  // the store has taken the whole lock away
   };
   // Adds the plan to a lock. `result` is valid also when it throws. `deadlock` means that the whole lock is gone.
   virtual void extend(Hold& hold, const Ask& ask, Extended& result) = 0;
 
-  // Gives everything back. It need not wait for the store's answer: it is enough that the store was told. What cannot
-  // be done by then is left to the background. Returns whether the store was told.
+  // Gives everything back. It need not wait for the store's answer: it is enough that the store was told. A background
+  // thread does whatever is not done by then. Returns whether the store was told.
   virtual bool give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept = 0;
   // Hand-over inside the process: a parked lock has no owner, and its loss is told to nobody. It is resumed for another
-  // owner, as a new Hold, or given back. park() is false if the driver cannot, or if the lock is lost. resume() is null
-  // if the lock is lost; then the parked one is to be given back.
+  // owner, as a new Hold, or given back. park() returns false if the driver cannot park, or if the lock is lost. If the
+  // lock is lost, resume() returns null, and the caller gives the parked Hold back.
   virtual bool park(Hold&) noexcept { return false; }
   virtual std::shared_ptr<Hold> resume(Hold&, std::uint64_t) { return nullptr; }
   // The store has taken it away: its holder is told.
@@ -119,7 +121,8 @@ class Driver {
   // --- looking -------------------------------------------------------------------------------------------
 
   virtual NoticeStore& notices() = 0;
-  // Who waits for whom at the store. No value: it could not be asked now. A view that was not seen: it tells nobody.
+  // Who waits for whom at the store. No value: the store could not be asked now. A view with `seen` false: the store
+  // shows it to nobody.
   virtual std::optional<View> waits(Deadline& limit) = 0;
   // For a snapshot, on a session of its own. Errors are told by the notes.
   virtual Look look(Clock::time_point by) = 0;
@@ -130,15 +133,15 @@ class Driver {
 
   // --- life ----------------------------------------------------------------------------------------------
 
-  // Called once, before anything else. `stands` tells whether there is a notice of a session; until there is none, the
-  // session must not be used for another lock. notices_changed() tells that some have gone.
+  // Called once, before anything else. `stands` tells whether a session has a notice. While it has one, the driver must
+  // not use the session for another lock. The Gate calls notices_changed() when some notices are gone.
   virtual void attach(std::function<bool(std::uint64_t session)>) {}
   virtual void notices_changed() noexcept {}
   // Before the first lock; again is harmless. Throws Error.
   virtual void start() = 0;
   // Called now and then by a thread that may take its time.
   virtual void housekeep(Deadline&) {}
-  // Nothing is held and nobody asks any more: threads and sessions end by then, or soon after.
+  // No lock is held and no call is running. Ends threads and sessions by this time, or soon after.
   virtual void end(Clock::time_point by) noexcept = 0;
 };
 

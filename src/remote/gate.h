@@ -19,7 +19,7 @@ namespace hierlock::remote {
 
 struct GateOptions {
   Owners owners = Owners::per_thread;
-  std::chrono::milliseconds publish_after{1000};  // what lasts longer is told to other processes (notice_board.h)
+  std::chrono::milliseconds publish_after{1000};  // older locks and waits are published (notice_board.h)
   bool hand_over = true;  // false: a released lock always goes back to the store; the local queue is the same
 };
 

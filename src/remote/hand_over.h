@@ -64,8 +64,8 @@ class HandOver {
     bool counts_ = true;
   };
 
-  // Parks a lock if a request waits for its plan, if it may be handed over (once more), and if `park` says so, which is
-  // asked last. False: the caller gives it back.
+  // Parks a lock if a request waits for its plan, the lock may be handed over once more, and `park` returns true.
+  // `park` is called last. False: the caller gives the lock back.
   bool park(const Lock& held, const std::function<bool()>& park) noexcept;
 
   // The request has its place in the local queue. Returns the lock that is parked for its plan, or null. In the latter
@@ -77,8 +77,8 @@ class HandOver {
   // Equal plans have equal numbers.
   static std::uint64_t number_of(const spi::Plan& plan) noexcept;
 
-  // For good: nothing is parked any more, and the thread ends. Returns when it has, or soon after `by`. Again is
-  // harmless.
+  // Final: gives back all parked locks, and ends the thread. Returns when the thread has ended, or soon after `by`. A
+  // second call does nothing.
   void end(Clock::time_point by) noexcept;
 
  private:

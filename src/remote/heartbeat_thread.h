@@ -24,8 +24,8 @@ namespace hierlock::remote {
 // A lock on a session of its own.
 class SessionHold final : public Hold {
  public:
-  // `sent`: when the question was sent whose answer granted it. The store ends a session that is silent for longer than
-  // the lease. If there is no memory, the session stays where it was.
+  // `sent`: the time at which the request was sent that the store has granted. The store ends a session that is silent
+  // for longer than the lease. If the constructor runs out of memory, `from` keeps the session.
   SessionHold(std::unique_ptr<Session>& from, std::uint64_t its_owner, std::int64_t sent,
               std::chrono::nanoseconds its_lease)
       : id(from->id()),
@@ -47,7 +47,7 @@ class SessionHold final : public Hold {
   const std::chrono::nanoseconds lease;
   std::atomic<std::uint64_t> owner;
   std::atomic<std::int64_t> confirmed;  // when the last question was sent that the store answered
-  std::atomic<bool> released{false};    // by its holder: its loss is nobody's any more
+  std::atomic<bool> released{false};    // by its holder: its loss is no longer reported
 
   // Guards what follows. An extend keeps it while it waits; the heartbeat thread only tries.
   TimedMutex talking;
@@ -62,7 +62,7 @@ class SessionHold final : public Hold {
 
 class HeartbeatThread {
  public:
-  // A session that holds a lock, or is idle, is asked after so long without an answer.
+  // `ask_after`: a session that holds a lock, or is idle, gets a heartbeat after so long without an answer.
   HeartbeatThread(SessionPool& pool, std::chrono::nanoseconds ask_after);
   ~HeartbeatThread();
   HeartbeatThread(const HeartbeatThread&) = delete;
@@ -76,11 +76,12 @@ class HeartbeatThread {
   void add(const std::shared_ptr<SessionHold>& hold);
   void remove(SessionHold& hold) noexcept;
   void replace(SessionHold& by_another, const std::shared_ptr<SessionHold>& hold) noexcept;
-  // Its holder has released it while another thread talks on its session: it is closed when that thread is done.
+  // The holder has released the lock while another thread talks on its session. The session is closed when that thread
+  // is done.
   void close_later(SessionHold& hold) noexcept;
   // Declares every lock lost that is on this server.
   void lose_all_on(const std::string& server);
-  // Declares one lock lost. If no thread can be made to tell its holder, that is tried again.
+  // Declares one lock lost. If it cannot start a thread to tell the holder, it tries again later.
   void lose(SessionHold& hold);
 
  private:
@@ -100,7 +101,7 @@ class HeartbeatThread {
   mutable timed::BriefMutex mutex_;  // guards what follows
   std::list<std::shared_ptr<SessionHold>> holds_, closing_;
 
-  Holds untold_;  // lost, and no thread could be made to tell their holders
+  Holds untold_;  // lost, but no thread could be started to tell their holders
 
   struct Tended {
     SessionPool::Idle idle;

@@ -34,8 +34,8 @@ class Hold : public std::enable_shared_from_this<Hold> {
 
   bool gone() const noexcept { return gone_.load(); }
 
-  // A lock may be in two places at the store: rows and names. One is the whole that the holder knows, the other its
-  // part, which shares its fate. Called once for each.
+  // A lock may be in two places at the store: rows and names. The holder knows one Hold, the whole. The other Hold is
+  // its part: if one is lost, both are. Call it at most once for each whole.
   void attach(std::shared_ptr<Hold> part) {
     {
       const std::lock_guard guard(part->mutex_);  // a thread may be about to declare it lost
@@ -48,7 +48,7 @@ class Hold : public std::enable_shared_from_this<Hold> {
   Hold* part() const noexcept { return part_.load(); }
   std::shared_ptr<Hold> shared_part() const { return part_.load() == nullptr ? nullptr : owned_part_; }
 
-  // The store took the lock away. False: somebody listens, and no thread could be made to tell them: call it again.
+  // The store took the lock away. False: no thread could be started to run the callbacks. Call it again.
   bool declare_lost() {
     gone_ = true;
     std::stop_source lost{std::nostopstate};
@@ -60,8 +60,8 @@ class Hold : public std::enable_shared_from_this<Hold> {
     }
     if (whole != nullptr) return whole->declare_lost();
     if (!lost.stop_possible() || lost.stop_requested()) return true;  // nobody listens, or all were told
-    // The callbacks are the application's. They may release the lock, or take long. So they get a thread of their own,
-    // and the caller goes on looking after the other locks.
+    // The callbacks belong to the application. They may release the lock, or take long. So they run on their own
+    // thread, and the caller can look after the other locks.
     try {
       std::thread([lost]() mutable { lost.request_stop(); }).detach();
     } catch (const std::exception&) {

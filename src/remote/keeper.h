@@ -42,7 +42,7 @@
 
 namespace hierlock::remote {
 
-// KeptSession: one session of a keeper, known for as long as any lock has a name on it.
+// KeptSession: one session of a keeper. It exists as long as any lock has a name on the session.
 class KeptSession {
  public:
   KeptSession(std::uint64_t number, std::string on, std::shared_ptr<Minter> mints, std::chrono::nanoseconds its_lease)
@@ -100,8 +100,8 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  // Throws Error if there is no thread. `help`: the calling thread has nothing else to wait for until then. It talks to
-  // the store itself if nobody else does.
+  // Throws Error if there is no thread. `help`: the calling thread waits for nothing else until `help->end`. If no
+  // other thread has the turn, it talks to the store itself.
   struct Help {
     Clock::time_point end;
     std::stop_token cancel;
@@ -109,14 +109,14 @@ class Keeper {
   void submit(std::span<const JobPtr> jobs, const std::shared_ptr<NameCall>& call, const Help* help);
   // Nobody waits for it any more. If it is granted, the name is given back.
   void abandon(const JobPtr& job) noexcept;
-  // Gives a name back on the session that it was granted on. False: that session has ended, or there is no memory:
-  // then the session is closed.
+  // Gives a name back on the session that granted it. False: that session has ended, or there is no memory. In the
+  // latter case the keeper closes the session.
   bool give_back(const LockName& name, std::uint32_t slot, const std::shared_ptr<KeptSession>& on) noexcept;
   bool in_use() const noexcept { return in_use_.load(); }
   std::uint64_t session() const noexcept { return last_session_.load(); }  // the store's number of the last one
 
-  // For good. The first call only tells the thread. The second returns when it has ended, or soon after `by`. Again is
-  // harmless.
+  // Final. begin_to_end() only tells the thread to end. end() returns when the thread has ended, or soon after `by`.
+  // Repeated calls do nothing.
   void begin_to_end(Clock::time_point by) noexcept;
   void end(Clock::time_point by) noexcept;
 
@@ -152,7 +152,7 @@ class Keeper {
 
   std::mutex turn_;                       // before mutex_. Guards what follows
   std::unique_ptr<NameSession> session_;  // the thread alone sets it
-  bool asked_ = false;                    // the answer is still to be read, or to be made sense of:
+  bool asked_ = false;                    // the answer was not read yet, or not evaluated yet:
   std::optional<NameReply> reply_;        // it was read, and is not plain
   std::vector<JobPtr> asked_for_;
   std::vector<NameOp> ops_;  // of asked_for_
@@ -163,7 +163,7 @@ class Keeper {
   // For the thread, which sleeps without the turn: asked_, and how often it was set.
   std::atomic<bool> unread_{false};
   std::atomic<std::uint64_t> questions_{0};
-  // Jobs that nobody else asks for. A request that has the turn has its own in jobs_ for a while.
+  // There are jobs for the thread. (A request that has the turn also has its own jobs in jobs_ for a while.)
   std::atomic<bool> work_{false};
   std::atomic<bool> watches_{false};  // the thread looks often, because an answer may be left to it
 

@@ -23,8 +23,8 @@ using timed::Deadline;
 using timed::SharedDeadline;
 using timed::WaitLimit;
 
-// Passes on to the caller's observer, and remembers when to tell it next: the same request waits in the local queue
-// first and at the store then.
+// Passes calls on to the caller's observer, and remembers when the next call is due. One request waits first in the
+// local queue and then at the store, and both waits use this Teller.
 class Teller final : public spi::WaitObserver {
  public:
   explicit Teller(spi::WaitObserver* to) : to_(to) {}
@@ -32,7 +32,7 @@ class Teller final : public spi::WaitObserver {
     if (to_ == nullptr) return std::chrono::hours(24);
     const Clock::time_point now = Clock::now();
     if (due_ && now < *due_) return *due_ - now;
-    // The user's, which may be so long that there is no such time.
+    // The user chooses this pause. It may be so long that adding it to the time overflows.
     const auto pause = std::clamp<std::chrono::nanoseconds>(to_->waits(waiting), std::chrono::milliseconds(1),
                                                             std::chrono::hours(24 * 365));
     due_ = Clock::now() + pause;
@@ -46,8 +46,8 @@ class Teller final : public spi::WaitObserver {
   std::optional<Clock::time_point> due_;
 };
 
-// A request that the store has not answered for a while, or that waits in the local queue: while its owner holds
-// something, or for so long that `status` shows it.
+// A request that the store has not answered for a while, or that waits in the local queue. A wait in the local queue is
+// Pending if its owner holds a lock, or if it is so long that `status` shows it.
 struct Pending {
   spi::Grant local;                      // in the local queue; none while it waits there
   std::uint64_t owner = 0, session = 0;  // the latter as notice.h says
@@ -70,15 +70,16 @@ struct Pending {
   void choose_as_victim(std::string cycle, std::vector<Error::Wait> waits);
   bool victim() const noexcept { return victim_.load(); }
   int passed = 0;  // how often its request has let others pass
-  // It asks the store, and gives its place in the local queue to those behind it. It is asked for once more then.
+  // For a request at the store: it gives its place in the local queue to the requests behind it. Then the Gate asks for
+  // it again.
   void let_pass() noexcept;
   bool lets_pass() const noexcept { return lets_pass_.load(); }
   // Of a victim: the cycle in words, and as Error::cycle() has it.
   const std::string& cycle() const noexcept { return cycle_; }
   const std::vector<Error::Wait>& waits() const noexcept { return waits_; }
 
-  // The DeadlockFinder's caller alone uses it: how often this wait was seen in a cycle, one look after the other, and
-  // when the store's view is worth asking for.
+  // Only the caller of the DeadlockFinder uses it. It says in how many looks in a row this wait was in a cycle, and
+  // when to read the store's view next.
   struct Suspicion {
     int looks = 0;
     Clock::time_point ask_at{};
@@ -112,7 +113,7 @@ class WaitHost {
   // For people: the owner, and who is in its way. The latter may ask the store.
   virtual std::string owner_name() const = 0;
   virtual std::string blocked_by(std::uint64_t session) const = 0;
-  // It stands in line for a session: the user is told when that is due. Returns when to call it again.
+  // The request stands in line for a session. Tells the user if that is due. Returns when to call it again.
   virtual Clock::time_point waits_for_session() = 0;
 };
 
@@ -134,9 +135,9 @@ class LockWait final : public WaitLimit {
     may_be,
     surely_waits,  // the store has said that the request waits: that is not guessed from its silence
   };
-  // A request with no_wait waits for the store's answer for `longest_try`: the store refuses a taken cell at once, but
-  // the request may need more than a cell.
-  // `usual_answer`: the store may take so long for an answer without anything being in the way.
+  // A request with no_wait waits at most `longest_try` for the store's answer. The store refuses a taken cell at once,
+  // but something other than a cell may block the request. `usual_answer`: the store may need this long for an answer
+  // even if nothing is in the way.
   LockWait(const Ask& ask, std::uint64_t session, Interrupter& interrupter, Clock::duration longest_try, Victim victim,
            Clock::duration usual_answer = {});
   ~LockWait() override;
@@ -146,9 +147,8 @@ class LockWait final : public WaitLimit {
   std::optional<Clock::duration> next() override;
   int wake() const override { return ended() ? -1 : wake_; }
 
-  // The deadline has passed, the request was cancelled, it is a victim, or it lets others pass: whatever the store
-  // still answers comes too late. The statement was interrupted by then, so that the interruption cannot hit a later
-  // statement.
+  // The deadline has passed, the request was cancelled, it is a victim, or it lets others pass. An answer of the store
+  // comes too late. The statement has been interrupted by then, so the interruption cannot hit a later statement.
   bool ended() const noexcept { return end_by_.has_value(); }
   bool victim() const noexcept { return pending_ != nullptr && pending_->victim(); }
   // The driver answers `full`.

@@ -70,7 +70,7 @@ class Locks {
     changed();
     return held;
   }
-  // give() to this owner needs no memory then, unless the owner gets other locks meanwhile.
+  // After this, give() to this owner needs no memory, unless the owner gets other locks meanwhile.
   void make_room(std::uint64_t owner) {
     const std::lock_guard guard(mutex);
     std::vector<Held*>& own = by_owner_[owner];

@@ -20,10 +20,10 @@ class LookSession {
  public:
   virtual ~LookSession() = default;
   virtual bool usable() const noexcept = 0;
-  // All notices. No value: they cannot be read, and `why` is in the server's words.
+  // All notices. No value: they cannot be read, and `why` has the server's message.
   virtual std::optional<std::vector<Notice>> notices(std::string& why, Deadline& limit) = 0;
   virtual View view(Deadline& limit) = 0;
-  // Those of these sessions that the server does not have any more. None if it does not say.
+  // Returns those of these sessions that have ended at the server. Empty if the server does not say.
   virtual std::set<std::uint64_t> ended(const std::set<std::uint64_t>& sessions, Deadline& limit) = 0;
   virtual void end_reading(Deadline& limit) = 0;
 };
@@ -34,7 +34,7 @@ class Looker {
   enum class Views : bool { off, on };
   Looker(Connect connect, Views views) : connect_(std::move(connect)), views_(views) {}
 
-  // What could not be seen by then is told in its notes. Never throws because of the server.
+  // The notes of the result say what could not be seen in time. Never throws because of the server.
   Look look(Clock::time_point by);
   // Closes its session, unless a thread still uses it by then.
   void close(Clock::time_point by) noexcept;

@@ -36,7 +36,7 @@ class NameDriver final : public Driver {
  public:
   static constexpr std::size_t most_keepers = 5, most_ushers = 3;
 
-  // The store of `paths` lives as long as that, and so must `store`.
+  // `store` must live as long as `paths`, as the store of `paths` does.
   NameDriver(std::unique_ptr<SessionDriver> paths, NameStore& store, const SessionDriver::Timing& timing);
   ~NameDriver() override;
 

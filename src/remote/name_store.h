@@ -32,14 +32,14 @@ struct LockName {
   std::uint32_t slots = 0;  // how many there are; 0 for a name
 };
 
-// What a session that keeps names is asked for. None of it waits for another session.
+// A question to a session that keeps names. No operation waits for another session.
 struct NameOp {
   enum class Kind : std::uint8_t {
     take,         // if nobody is in the turnstile
     take_inside,  // an usher of this process holds the turnstile
     mint,         // nothing is taken: a fence for what is held already
     give,         // back
-    undo,         // whatever a `take` or a `give` that failed has left: nothing of it is held then
+    undo,         // removes what a failed `take` or `give` has left; nothing of it is held afterwards
   };
   Kind kind = Kind::take;
   LockName name{};
@@ -53,7 +53,7 @@ struct NameResult {
     queued,     // another session is in the turnstile: somebody waits for it, or is asking just now
     given,      // give, undo
     not_held,   // give: the session does not have it
-    disagrees,  // slots: the holder of `slot` says another number of them
+    disagrees,  // slots: the holder of `slot` uses another number of slots
     unknown,    // the store does not say; undo it
   };
   Kind kind = Kind::unknown;
@@ -64,7 +64,7 @@ struct NameResult {
 struct NameReply {
   std::int64_t code = 0;  // 0: no error
   std::string message;
-  bool good = false;                // the session is what it was, on a server that is fit for locks
+  bool good = false;                // it is still the same session, on a server that is fit for locks
   std::vector<NameResult> results;  // by operation; none after an error
 };
 
@@ -75,14 +75,15 @@ class Minter {
   virtual std::int64_t fence_of(std::uint64_t minted) = 0;
 };
 
-// One thread at a time uses it. A call that gives up on an answer leaves it broken.
+// One thread at a time uses it. If a call gives up on an answer, the session is broken.
 class NameSession {
  public:
   virtual ~NameSession() = default;
   virtual Session& session() noexcept = 0;  // id(), server(), socket(), broken(), give_up(), hung_up()
   virtual const std::shared_ptr<Minter>& minter() const noexcept = 0;
 
-  // As a keeper: asks for all of it in one round trip; without any, for a sign of life. answer() does not wait.
+  // As a keeper: asks for all operations in one round trip. Without operations it asks for a sign of life. answer()
+  // does not wait.
   virtual void begin(std::span<const NameOp> ops) = 0;
   virtual std::optional<NameReply> answer() = 0;
   // Waits until some of an answer is there, or for so long. `briefly`: it is expected at once.
@@ -123,7 +124,8 @@ class NameStore {
   // slot, is free.
   using Holders = std::vector<std::vector<std::uint64_t>>;
   virtual std::optional<Holders> holders(Session& side, std::span<const LockName> names, timed::Deadline& limit) = 0;
-  // How many slots the holder of this one says there are. None: it has released it, or it says more than is looked for.
+  // The number of slots that the holder of this slot uses. No value: the slot is free, or the number is above the
+  // search limit.
   virtual std::optional<std::uint32_t> slots_of_holder(Session& side, const LockName& name, std::uint32_t slot,
                                                        timed::Deadline& limit) = 0;
 };

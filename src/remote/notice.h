@@ -23,20 +23,22 @@ struct Node {
   Cell cell;
   bool asked = false;
   std::string text;  // `u1/a1`; empty: only the cell is known
-  // A failed extend had reached this cell, perhaps. The store gives it back only with the rest of the lock.
+  // A failed extend may have locked this cell. The store gives it back only with the rest of the lock.
   bool leftover = false;
-  // Of a cell that several locks may hold at a time: how many. Otherwise 0.
+  // If several locks may hold this cell at a time: how many. Otherwise 0.
   std::uint32_t slots = 0;
 };
 
 // A request that waits in the queue of its own process has no session yet. Its notice has a number that no store gives
-// out: that of the lock it extends with `in_queue`, or any number with `in_queue` and `without_session`.
+// out. An extend has the number of its lock, with the bit `in_queue`. Any other request has a number with the bits
+// `in_queue` and `without_session`.
 inline constexpr std::uint64_t in_queue = std::uint64_t{1} << 62, without_session = std::uint64_t{1} << 61;
-// The same of an owner that holds nothing: nobody waits for it, so its wait is published for `status` alone.
+// This bit is added if the owner holds no lock. No request waits for such an owner, so its wait is published only for
+// `status`.
 inline constexpr std::uint64_t for_status = std::uint64_t{1} << 59;
 
-// A lock of names, or a wait for one, shares its session with others. Its number is that of the session, a count, and
-// this.
+// A lock of names, or a wait for one, shares its session with others. Its number consists of this bit, the session's
+// number and a count.
 inline constexpr std::uint64_t of_names = std::uint64_t{1} << 60;
 constexpr bool is_of_names(std::uint64_t session) noexcept { return (session & (in_queue | of_names)) == of_names; }
 constexpr int name_count_bits = 27;
@@ -60,7 +62,7 @@ struct Notice {
   // Of a wait in the queue of its process: the sessions that ask the store and that it stands behind there, directly or
   // through others. The process knows its own queue exactly.
   std::vector<std::uint64_t> behind{};
-  // Of the process's own, not published: tells two waits of one session apart; Pending::may_block.
+  // Not published. `began` tells two waits of one session apart; `may_block` is Pending::may_block.
   std::int64_t began = 0;
   bool may_block = false;
 
@@ -84,8 +86,8 @@ constexpr std::uint32_t several(std::uint32_t slots) noexcept { return slots > 1
 
 std::vector<Node> nodes_of(const spi::Plan& plan, const CellOf& cell_of);
 
-// The nodes of a lock that is held. Their names are made when somebody first reads them, which is rare: every acquire
-// has nodes, and making their names takes longer than anything else it does in this process.
+// The nodes of a lock that is held. Their names are made when they are first read, which is rare. Making them takes
+// longer than anything else that an acquire does in this process.
 class HeldNodes {
  public:
   void keep(const spi::Plan& plan);

@@ -52,19 +52,21 @@ class NoticeBoard {
   void wake() noexcept;  // something changed that others should know soon
   // A wait has begun that may be part of a deadlock.
   void expect() noexcept;
-  // Whether there is, or may be, a notice of this session: other processes take it for that of the owner it names.
+  // True if there is, or may be, a notice of this session. Other processes believe that the session belongs to the
+  // owner in that notice.
   bool stands(std::uint64_t session) const noexcept;
-  // For good, when nothing is held and nobody asks any more. Notices are removed, as far as there is time. Returns when
-  // that is done, or soon after `by`. Again is harmless.
+  // Final. Call it when no lock is held and no request is running. Removes the notices, as far as there is time.
+  // Returns when that is done, or soon after `by`. A second call does nothing.
   void end(Clock::time_point by) noexcept;
 
-  // With publish_after=0 it publishes before it returns, as far as there is time, which is never much. The rest is left
-  // to the thread.
+  // With publish_after=0 it publishes before it returns. It has little time for that, and leaves the rest to the
+  // thread.
   void changed(std::optional<Clock::time_point> end = std::nullopt) noexcept;
 
   // What this Locker holds and waits for at the store; with `queued`, also its waits in the local queue.
   std::vector<Notice> own(bool queued) const;
-  // Who is in the way of a wait of ours at the store, in words, as far as they have published; empty: nobody has.
+  // Describes the owners that one of our waits at the store waits for, if they have published a notice. Empty: none
+  // has.
   std::string in_the_way_of(std::uint64_t session, Clock::time_point end);
   bool is_own(const Notice& notice) const { return notice.owner.starts_with(process_); }
   std::string owner_of(std::uint64_t owner) const { return process_ + std::to_string(owner); }

@@ -71,7 +71,7 @@ class NoticeTable final : public NoticeStore {
   SqlChannel& channel_;
   SessionPool& pool_;
 
-  // The last answers, by Locker. Only whoever has the side session uses them.
+  // The last answers, by Locker. Only the thread that has the side session uses them.
   struct Known {
     OfLocker of;
     Clock::time_point read;

@@ -17,7 +17,7 @@ namespace hierlock::remote {
 
 class Opening {
  public:
-  // `usually`: for each step, if the caller has set no time for all of them together.
+  // `usually`: the time for each step, if the caller has set no limit for all steps together.
   Opening(const OpenOptions& options, timed::Clock::duration usually)
       : time_(options.connect_timeout), usually_(usually), cancel_(options.cancel) {}
 
@@ -27,7 +27,7 @@ class Opening {
     if (!time_) return {timed::Clock::now() + usually_, cancel_};
     return {begin_ + std::min<std::chrono::nanoseconds>(*time_, longest), cancel_};
   }
-  // Throws what to say of a step that failed: if open() was cancelled, that.
+  // Throws the error of a failed step. If open() was cancelled, throws `cancelled` instead.
   [[noreturn]] void failed(const Error& error, const std::string& url) const {
     if (cancel_.stop_requested()) throw Error(ErrorKind::cancelled, "opening " + url + " was cancelled");
     throw Error(error);

@@ -43,15 +43,16 @@ struct RowTable {
   double least_row_bytes = 0, usual_row_bytes = 0;  // on disk, for the estimate
 };
 
-// The rows of a chunk: what was asked for, but small enough that a throttled run tells of itself, and can be ended,
-// twice a second. Throws invalid_argument.
+// The number of rows of a chunk: the requested number, but fewer in a throttled run. So a throttled run reports its
+// progress, and can be ended, twice a second. Throws invalid_argument.
 std::uint32_t chunk_rows(const ProvisionOptions& wanted);
 
 // `another` makes a second session; if it throws `exhausted`, one will do.
 void provision(const RowTable& table, const ProvisionOptions& wanted, RowMaker& maker,
                const std::function<std::unique_ptr<RowMaker>()>& another);
 
-// A number that the caller asks for and one that the URL may say become one. Throws invalid_argument.
+// Combines the number that the caller asks for with the number in the URL, if there is one. Throws invalid_argument if
+// they differ or the number is out of range.
 template <class T>
 void agree(std::optional<T>& in_url, const std::optional<T>& asked, std::uint64_t most, const std::string& what) {
   if (!asked) return;

@@ -14,8 +14,8 @@ namespace hierlock::remote {
 
 class QueueGraph {
  public:
-  // One pass over the queue. A waiter leads to the holders of its node and to the waiters before it. Each of these
-  // leads to the next (a chain), so that there is one edge each.
+  // One pass over the queue. A waiter leads to the holders of its node and to the waiters before it. These form a
+  // chain, each leading to the next, so each needs only one edge.
   explicit QueueGraph(const embedded::Queue::Waits& queue);
 
   // For each owner of `from`, by index: which owners of `to` it waits for, as indices in rising order. An owner does

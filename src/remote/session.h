@@ -31,15 +31,15 @@ struct LockReply {
   std::string message;
   std::vector<bool> there;    // find_missing(): by cell, whether it is there
   std::uint64_t minted = 0;   // granted: the number that becomes the fence
-  std::uint64_t session = 0;  // granted: who the store says we are. Another than id(): a proxy mixes sessions
+  std::uint64_t session = 0;  // granted: our session's number at the store. If it is not id(), a proxy mixes sessions
 };
 
 class Session {
  public:
   virtual ~Session() = default;  // closes; does not wait for the store
 
-  // A wait for an answer that takes longer is probably one for a taken cell. At first half of the time in which the
-  // session was made, which is a few round trips; later at most three times the quickest answer.
+  // If an answer takes longer than this, the request probably waits for a taken cell. At first it is half of the time
+  // that connecting took, which is a few round trips. Later it is at most three times the quickest answer.
   timed::Clock::duration usual_answer{};
 
   virtual std::uint64_t id() const noexcept = 0;           // the store's number for it
@@ -72,7 +72,7 @@ class Session {
   virtual Answer wait_for_answer(timed::WaitLimit& limit) = 0;
 };
 
-// The sessions that this process has open: whoever looks at a store from outside knows by it which are its own.
+// The open sessions of this process. A thread that reads the store's view uses it to tell which sessions are its own.
 class OpenSessions {
  public:
   void enter(std::uint64_t session) {

@@ -21,7 +21,7 @@ namespace hierlock::remote {
 class SessionDriver final : public Driver, private SessionServices {
  public:
   struct Timing {
-    std::chrono::nanoseconds lease;  // for so long after a question that it answered, the store surely keeps a lock
+    std::chrono::nanoseconds lease;  // the store surely keeps a lock for so long after an answered question was sent
     std::chrono::nanoseconds ask_after = std::chrono::seconds(3);  // heartbeats
   };
   SessionDriver(std::unique_ptr<SessionStore> store, std::size_t most_sessions, const Timing& timing);
@@ -69,7 +69,7 @@ class SessionDriver final : public Driver, private SessionServices {
   const std::shared_ptr<OpenSessions>& open_sessions() const noexcept override { return sessions_; }
   void lose_all_on(const std::string& server) override { heartbeats_.lose_all_on(server); }
 
-  // Cells that an extend has seen to be there, where they stay. The next extend need not ask for them.
+  // Cells that an extend has found at the store. Cells are never removed, so the next extend need not ask for them.
   class KnownCells {
    public:
     bool all(std::span<const Cell> cells) const {

@@ -62,7 +62,7 @@ using timed::WaitLimit;
 
 class SessionPool {
  public:
-  // A new one, unless the limit gives up. Throws Error.
+  // Makes a new session, unless the limit gives up. Throws Error.
   using Connect = std::function<std::unique_ptr<Session>(WaitLimit&)>;
   SessionPool(std::size_t most, Connect connect);
   ~SessionPool();
@@ -121,9 +121,9 @@ class SessionPool {
   };
   std::vector<Standing> in_line() const;
 
-  // All sessions go to one server: the one that the newest went to. And that one must be fit for locks. Sessions on
-  // another server, or on one that was found unfit (demoted to a replica), are not used again: whoever needs one
-  // connects anew, and is told.
+  // All sessions go to one server: the one that the newest went to. That server must be fit for locks. Sessions on
+  // another server, or on an unfit one (demoted to a replica), are not used again. A request that needs a session then
+  // connects anew, and gets any error.
   void distrust();
   bool trusts(const std::string& server);
   std::string server();  // empty before the first session
@@ -136,13 +136,13 @@ class SessionPool {
   // Sessions that were kept aside and have no notice any more can be used again. Closes those whose notice stays.
   void let_in() noexcept;
 
-  // One that is ready, of nobody yet.
+  // Adds a session that is ready and has no owner yet.
   void add(std::unique_ptr<Session> session);
   // A new one that the pool does not count or keep, on the one server. Throws Error.
   std::unique_ptr<Session> connect(WaitLimit& limit);
 
-  // Those of nobody that were silent for so long, to be asked for a sign of life or to be closed, and those whose
-  // unlock is not answered yet after the usual time. They still count.
+  // Takes out idle sessions that were silent for so long, so that the caller sends a heartbeat or closes them. It also
+  // takes out sessions whose unlock has no answer after the usual time. All of them still count as open.
   struct Idle {
     std::unique_ptr<Session> session;
     Clock::time_point used, spoken;
@@ -152,16 +152,18 @@ class SessionPool {
   void put_idle(Idle idle) noexcept;
   void drop_idle(Unlock unlock) noexcept;  // one that take_quiet() gave is closed
 
-  // For what is not a lock: a session of its own, made when it is first needed. `use` gets it alone. Waiting for it and
-  // connecting end as `limit` says, too. False: `use` could not be called, or said no.
+  // Runs `use` on the side session, which is for work other than locks and is made when first needed. Only one `use`
+  // runs on it at a time. `limit` also covers the wait for the session and connecting. False: `use` could not be
+  // called, or returned false.
   using Use = std::function<bool(Session&)>;
   bool on_the_side(const Use& use, Deadline& limit) noexcept;
-  // The same for what is urgent: if the side session is busy, on another.
+  // The same for urgent work: if the side session is busy, it uses a second one.
   bool urgently_on_the_side(const Use& use, Deadline& limit) noexcept;
   // How many sessions there may be beyond `most`: the two on the side.
   static constexpr std::size_t beyond = 2;
 
-  // Closes those of nobody and those on the side, and makes no more. Waits until `by` for whoever still uses them.
+  // Closes the idle sessions and the side sessions, and makes no more. Waits until `by` for threads that still use
+  // them.
   void close(Clock::time_point by) noexcept;
 
  private:
@@ -171,7 +173,7 @@ class SessionPool {
     bool done = false;   // of one that is not wanted only its thread is left then
     std::unique_ptr<Session> session;
     std::exception_ptr error;
-    std::condition_variable_any* waits = nullptr;  // of whoever wants it
+    std::condition_variable_any* waits = nullptr;  // of the request that wants it
     std::thread thread;
   };
   struct Account {  // of an owner

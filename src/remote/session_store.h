@@ -52,7 +52,7 @@ class SessionStore {
   virtual std::vector<Cell> cells(const spi::Plan& plan) const = 0;
   // The fence of a granted request. Throws if it must not be given out; the lock is given back then.
   virtual std::int64_t fence_of(const LockReply& reply, const Session& session) = 0;
-  // How LockReply::failed and LockReply::deadlock are told.
+  // The Error for LockReply::failed and LockReply::deadlock.
   virtual Error failure(const LockReply& reply, const std::string& doing) const = 0;
   // The store refused an extend, or ended its wait (LockReply::busy, wait_is_long). Throws lost unless the rest of the
   // lock is still held.
@@ -60,8 +60,8 @@ class SessionStore {
 
   // Whether a cell may be missing, that is, whether lock() may pass it and lock later ones.
   virtual bool cells_may_be_missing() const { return false; }
-  // LockReply::missing: whether the store makes the cells that are missing, the error if it does not, and the making.
-  // That happens on a session that holds nothing. False: it was not in time.
+  // For LockReply::missing. makes_missing(): whether the store makes missing cells. missing(): the error if it does
+  // not. make_missing(): makes them, on a session that holds nothing. False: it was not in time.
   virtual bool makes_missing() const { return false; }
   virtual Error missing(std::span<const Cell> cells, const LockReply& reply) const = 0;
   virtual bool make_missing(Session&, std::span<const Cell>, const LockReply&, const Ask&, Interrupter&) {

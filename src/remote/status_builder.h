@@ -46,8 +46,8 @@ struct Sources {
 // `into` has what the local queue knows: what is held here, and who waits here. Adds the rest.
 void build_status(const Sources& sources, Snapshot& into);
 
-// Why a request that wants `wanted` waits at a cell (H15). `in_the_way` are the nodes of those in its way. `all`:
-// nobody else is.
+// Why a request that wants `wanted` waits at a cell (H15). `in_the_way` has the nodes of each lock or wait in its way.
+// `all`: there are no others.
 Snapshot::Contention judge(const Cell& cell, std::span<const Node> wanted,
                            std::span<const std::span<const Node>> in_the_way, bool all);
 

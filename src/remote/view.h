@@ -35,7 +35,7 @@ struct SessionFacts {
 
 struct View {
   bool seen = false;         // otherwise `note` says why not
-  bool denied = false;       // because a right is missing
+  bool denied = false;       // not seen because a right is missing
   bool all_holders = false;  // `locks` also has those that nobody waits for
   // Otherwise, where that is known: the sessions that hold anything at all. Others hold nothing.
   std::optional<std::set<std::uint64_t>> with_locks;
@@ -43,13 +43,13 @@ struct View {
   std::vector<Locked> locks;
   std::map<std::uint64_t, SessionFacts> sessions;  // of the locks
   // Sessions that have published a wait and have ended since. A live session may wait for something that is no lock
-  // here, or ask anew just now: a wait that `locks` does not show is no proof that it is over.
+  // here, or may be asking again just now. So a wait that `locks` does not show may still go on.
   std::set<std::uint64_t> ended;
-  // By the number of a wait of this Locker for a name, or for one of several slots that all have holders: the sessions
-  // that hold it, or the slots.
+  // For each wait of this Locker for a name, or for one of several slots that are all held: the sessions that hold the
+  // name or the slots. The key is the number of the wait.
   std::map<std::uint64_t, std::vector<std::uint64_t>> name_holders;
   std::string note;                  // for people
-  std::chrono::milliseconds next{};  // if it is read earlier again, by anybody, it is the same
+  std::chrono::milliseconds next{};  // another read within this time, by any process, returns the same view
 };
 
 }  // namespace hierlock::remote

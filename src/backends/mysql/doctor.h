@@ -31,17 +31,17 @@ struct Seen {
   remote::Settings session;             // its variables after that
   std::uint64_t logged_in_as = 0;       // the session's number in the server's greeting
   std::vector<std::uint64_t> sessions;  // CONNECTION_ID(), asked again while another session was opened
-  std::string account;                  // who the server takes us for, as GRANT wants it
+  std::string account;                  // our account at the server, in the form that GRANT needs
   std::string cipher;                   // of TLS; empty: none
   Reply second;                         // a second session was opened, as KILL needs it
   Reply kill;                           // KILL QUERY of that session
   Reply wait_view;
   Reply settings;     // format, buckets, levels, fence_floor, mint_server, mint_offset; this server, UUID_SHORT()
-  Reply marked;       // the table is looked at for what it was made for
+  Reply marked;       // a check of the numbers that the table was made for
   Reply raise_floor;  // an UPDATE of no row
   Reply lock;         // a locking read of no row
   Reply make_row;     // an INSERT of no row
-  Reply who;          // the same, and reading, changing and removing, of who holds and waits
+  Reply who;          // the same for notices, and reading, changing and removing them
   Reply engine;
   Reply rows;                                      // level, count
   std::uint64_t minted[2] = {0, 0};                // UUID_SHORT(), twice

@@ -22,9 +22,8 @@
 //   connection gives out numbers below all that were given out since: it raises the floor only if the row still names
 //   its server and offset.
 // - A replica may be promoted before it has received the last floor. A Locker that settles there uses the highest
-// number
-//   that it was given itself, if that is higher. If another process has settled already, without knowing of that
-//   number, the offset is in use and must not change any more: the Locker refuses the server (unsafe_topology).
+//   number that it has received itself, if that is higher. If another process has settled already, without knowing of
+//   that number, the offset is in use and must not change any more: the Locker refuses the server (unsafe_topology).
 // - A former primary that is still written to, and does not receive the row, can raise its own floor beyond the slack.
 //   Nothing here can see that; see docs/mysql.md.
 //
@@ -57,15 +56,15 @@ struct FenceRow {
   bool operator==(const FenceRow&) const = default;
 };
 
-// Whether a server that has just minted this may go on with the offset that is recorded.
+// True if a server that has just minted `minted` may continue with the recorded offset.
 inline bool may_mint(const FenceRow& row, std::uint64_t server, std::uint64_t minted) noexcept {
   return row.server == server && minted <= fence_mask && row.offset <= fence_mask - minted &&
          minted + row.offset >= row.floor;
 }
 
-// What the row has to say when a server that has just minted this is to mint for us: the same with a higher floor, or
-// with an offset that puts the server's numbers above all that were given out, and above `given`. None: fences would
-// not fit into 63 bits.
+// The row to record before a server that has just minted `minted` may mint for us. It is the same row with a higher
+// floor, or a row with a new offset. The offset puts the server's numbers above all that were given out, and above
+// `given`. None: fences would not fit into 63 bits.
 inline std::optional<FenceRow> settled(const FenceRow& row, std::uint64_t server, std::uint64_t minted,
                                        std::uint64_t given) noexcept {
   if (row.floor > fence_mask || minted > fence_mask || given > fence_mask) return std::nullopt;
@@ -99,19 +98,19 @@ class Fences {
  public:
   explicit Fences(const Layout& layout) : layout_(layout) {}
 
-  // For each new connection, before it is used: where its numbers come from, which are above all that were given out.
-  // Records an offset and raises the floor where that is due. Throws unsafe_topology, incompatible if the settings are
-  // not as they should be, unavailable.
+  // Call it for each new connection before its use. Returns the Mint of its numbers, which are above all that were
+  // given out. Records an offset and raises the floor if needed. Throws unsafe_topology, incompatible if the settings
+  // are not as they should be, unavailable.
   std::shared_ptr<Mint> check(Connection& connection, const std::string& server, WaitLimit& limit);
-  // The same, where floor_question() was asked along with something else, when highest() was `given`.
+  // The same, if floor_question() was already asked together with another question, when highest() was `given`.
   std::shared_ptr<Mint> check(Connection& connection, const std::string& server, std::uint64_t given,
                               const Reply& reply, WaitLimit& limit);
-  // A server minted this for a lock. The number, which must not be given out before the floor is raised if it is above
-  // mint.limit.
+  // A server minted this for a lock. Returns the number of the fence. If it is above mint.limit, the caller must raise
+  // the floor before it gives the number out.
   std::uint64_t minted(const Mint& mint, std::uint64_t uuid_short) noexcept;
   // The highest so far.
   std::uint64_t highest() const noexcept { return highest_.load(); }
-  // Raising the floor soon is better than having to.
+  // True if the floor should be raised soon, before an acquire has to do it.
   bool due() const;
   // Raises the floor to the server's present number, and commits. False: the server said no, or `mint` is not what is
   // recorded any more.
@@ -128,8 +127,8 @@ class Fences {
   std::shared_ptr<Mint> newest_;  // that a connection was made for
 };
 
-// SQL for a text by which a server is told from others, and which stays the same as long as it runs; and for a number
-// of it.
+// SQL for a text that identifies a server and stays the same as long as the server runs; and SQL for that text as a
+// number.
 std::string server_name(bool mariadb);
 std::string server_number(bool mariadb);
 // What the settings and the server say about numbers, for check().

@@ -21,11 +21,11 @@ inline constexpr const char* group_members = "SELECT MEMBER_STATE FROM performan
 bool in_group(const remote::Settings& settings);
 
 remote::Judgement judge_galera(const remote::Settings& settings);
-// A member that does not see the majority must not be used: the others may have chosen another primary, and row locks
-// need no vote of theirs.
+// A member that does not see the majority must not be used. The others may have chosen another primary, and row locks
+// do not need their votes.
 remote::Judgement judge_group(const remote::Settings& settings, const Reply& members);
 remote::Judgement judge_read_only(const remote::Settings& settings);
-// Throws unsafe_topology, and denied if it cannot be seen.
+// Throws unsafe_topology if the server is unfit, and denied if the account cannot see that.
 void refuse_unfit(const remote::Settings& settings, const Reply& members);
 
 // SQL for a word, and whether it says that the server is still fit. A primary that becomes a replica, or that loses the

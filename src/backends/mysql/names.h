@@ -27,8 +27,8 @@
 
 namespace hierlock::mysql {
 
-// Where names are: the same name of another table is another lock. As the server compares names of databases and
-// tables.
+// The database and the table of names, in the form in which the server compares them. The same name with another table
+// is another lock.
 struct NameRoom {
   std::string database, table;
 };
@@ -55,12 +55,12 @@ class LockTexts {
   std::string digits_;
 };
 
-// All slots up to this one are looked at for holders that say another number. One statement tries so many slots at
-// most.
+// All slots up to this one are checked for holders that use another number of slots. One statement tries so many slots
+// at most.
 inline constexpr std::uint32_t compared_slots = 32, most_tried_slots = 1000;
 
-// The statement that asks for all of it. Each operation is an expression that answers a number, and another that
-// answers what was minted if it takes something.
+// The statement that asks for all of it. Each operation is an expression that returns a number. If it takes a lock, a
+// second expression returns the minted number.
 std::string statement(const NameRoom& room, std::span<const remote::NameOp> ops);
 remote::NameResult read_result(const remote::NameOp& op, std::uint64_t answer, std::uint64_t minted);
 bool mints(const remote::NameOp& op);
@@ -72,8 +72,8 @@ class GetLockSession final : public remote::NameSession {
   // `session` is a RowSession.
   GetLockSession(std::unique_ptr<remote::Session> session, NameRoom room, std::shared_ptr<remote::Minter> minter)
       : session_(std::move(session)), room_(std::move(room)), minter_(std::move(minter)) {}
-  // For a keeper. What most locks need, one name at a time, is prepared: that is a sixth of a pair's time. If the
-  // server prepares no more statements, it is sent as text.
+  // For a keeper. Prepares the statements that most locks need: one name at a time. That saves a sixth of a pair's
+  // time. If the server prepares no more statements, they are sent as text.
   void prepare(WaitLimit& limit);
 
   remote::Session& session() noexcept override { return *session_; }
@@ -106,7 +106,7 @@ class GetLockSession final : public remote::NameSession {
 std::optional<remote::NameStore::Holders> holders(Connection& connection, const NameRoom& room,
                                                   std::span<const remote::LockName> names, WaitLimit& limit);
 
-// How many slots the holder of one says there are, of numbers up to 20,000.
+// The number of slots that the holder of a slot uses, if it is at most 20,000.
 std::optional<std::uint32_t> slots_of_holder(Connection& connection, const NameRoom& room, const remote::LockName& name,
                                              std::uint32_t slot, WaitLimit& limit);
 

@@ -33,8 +33,8 @@ std::string ask_for_engine(const std::string& table);
 remote::Judgement judge_engine(const Reply& reply, const std::string& table);
 
 // Reads what is recorded and compares it with what the URL asks for and with what the table of rows was made for
-// (incompatible); with ?provision=lazy makes what is missing, otherwise throws not_provisioned. Of rows, and of their
-// table, one may still be missing: that is for those who lock to find.
+// (incompatible); with ?provision=lazy makes what is missing, otherwise throws not_provisioned. Rows, or the table of
+// rows, may still be missing: an acquire finds that.
 BucketTable read_or_make(Connection& connection, const Options& options, WaitLimit& limit);
 
 inline Dialect dialect_of(const Connection& connection) {

@@ -13,10 +13,11 @@ namespace hierlock::mysql {
 
 enum class Dialect : std::uint8_t { mysql, mariadb };
 
-// The table of rows (H3), and the numbers that it was made for. With other numbers one path is other rows. The numbers
-// are compared when a store is opened, but the tables may be dropped and made anew later. So the numbers are also the
-// name of a virtual column, which takes no room, and every locking statement mentions it. A statement for other numbers
-// is an error of the server. (Reading the settings in the statement takes a sixth longer: docs/architecture.md.)
+// The table of rows (H3), and the numbers that it was made for. With other numbers, a path becomes other rows. The
+// numbers are compared when a store is opened, but the tables may be dropped and made anew later. So the numbers are
+// also the name of a virtual column, which takes no room, and every locking statement mentions it. A statement for
+// other numbers is an error of the server. (Reading the settings in the statement takes a sixth longer:
+// docs/architecture.md.)
 struct BucketTable {
   std::string name;
   std::uint32_t buckets = 0;
@@ -43,12 +44,13 @@ inline std::string stored_name(const std::string& table) {
 enum class Form : std::uint8_t { together, one_by_one };
 std::string lock_rows(Dialect dialect, const BucketTable& table, std::span<const plan::Row> rows, bool no_wait,
                       Form form);
-// How they are asked for first: a join has its limits. One path of any depth is within them.
+// The form to try first. A join has a limit of rows; one path of any depth is within it.
 inline constexpr std::size_t most_joined = max_depth;
 inline Form usual_form(std::span<const plan::Row> rows) {
   return rows.size() <= most_joined ? Form::together : Form::one_by_one;
 }
-// Statements on one table that have the same name are the same; it is shorter, and made faster. A byte a row.
+// A name for the statement, of one byte a row, which is shorter and faster to make. Statements on one table with the
+// same name are the same.
 std::string lock_rows_name(std::span<const plan::Row> rows, bool no_wait, Form form);
 
 // Which of the rows are there: their levels and buckets. Locks nothing.
@@ -66,15 +68,15 @@ std::string prepare_session(Dialect dialect);
 // A server that logs statements takes neither writes nor locks at READ COMMITTED (1665).
 inline constexpr std::string_view log_rows = "SET SESSION binlog_format='ROW'";
 
-// A waiter whose machine vanishes is in the queue until its wait times out, or else holds for wait_timeout what it is
-// given at the last moment: 2 + 12 s, together at most 15 s (B5).
+// If a waiter's machine vanishes, the waiter stays in the queue until its wait times out. If it gets a row at the last
+// moment, it holds the row for wait_timeout: 2 + 12 s, together at most 15 s (B5).
 inline constexpr std::string_view wait_usually = "SET SESSION innodb_lock_wait_timeout=2";
 inline constexpr std::string_view wait_shortly = "SET SESSION innodb_lock_wait_timeout=1";
 
 // A waiter for a name whose machine vanishes: its wait ends after 10 s, and its session 4 s later (B5).
 inline constexpr std::string_view usher_timeout = "SET SESSION wait_timeout=4, interactive_timeout=4";
 
-// Makes a row that is missing, without waiting for anybody who holds another; harmless if it is there.
+// Makes a missing row, without waiting for the holder of another row. Does nothing if the row exists.
 std::string make_row(const BucketTable& table, unsigned level, std::uint32_t bucket);
 
 // An error of the server if the table was made for other numbers, or does not say.

@@ -23,10 +23,10 @@ using remote::Locked;
 using remote::SessionFacts;
 using remote::View;
 
-// People want to know whose the sessions are, and to see what is true now: on MariaDB they wait some 100 ms if the
-// views were read just before. The search for deadlocks cannot wait so long.
+// For people, look() also reads whose sessions these are, and shows the current state. On MariaDB it waits some 100 ms
+// if the views were read just before. The search for deadlocks cannot wait so long.
 enum class For : std::uint8_t { people, deadlocks };
-// Within the limit's time and a second and a half of the server's; errors are told by `note`. On MariaDB it must be in
+// Ends within the limit, and takes at most 1.5 s of the server's time. `note` reports errors. On MariaDB it must be in
 // a transaction.
 View look(Connection& connection, const Options& options, For purpose, WaitLimit& limit);
 

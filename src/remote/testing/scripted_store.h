@@ -64,7 +64,7 @@ class ScriptedServer {
     }
     changed_.notify_all();
   }
-  // The next request that would wait is answered "deadlock" instead, so often.
+  // The next `times` requests that would wait are answered "deadlock" instead.
   void choose_as_victim(int times) {
     const std::lock_guard guard(mutex_);
     victims_ = times;
@@ -72,7 +72,7 @@ class ScriptedServer {
   }
   // A session that finds a cell taken, and does not wait, loses all that it holds.
   std::atomic<bool> unlocks_if_busy{false};
-  // The answer to the next request that had to wait is the last one for now, as with be_silent(true).
+  // After the answer to the next request that had to wait, the server is silent, as with be_silent(true).
   std::atomic<bool> silent_after_wait{false};
   // Every request is answered with another session's number, as a proxy would.
   std::atomic<bool> mixes_sessions{false};
@@ -83,15 +83,15 @@ class ScriptedServer {
   // Connecting fails, or takes so long.
   std::atomic<bool> refuses{false};
   std::atomic<std::chrono::milliseconds> connect_time{std::chrono::milliseconds(0)};
-  // How long it takes to read or write notices; and whether that fails after so many.
+  // How long it takes to read or write notices, and after how many a write fails.
   std::atomic<std::chrono::milliseconds> notice_time{std::chrono::milliseconds(0)};
   std::atomic<std::size_t> notices_a_call{1000};
   std::atomic<bool> shows_waits{true};
 
-  // It is found unfit for locks, as a primary that was demoted: when somebody asks for the n-th time from now which
-  // server a session is on. The asker goes on when that is done, or after a while if it is in the way of that itself.
+  // The server is found unfit for locks, like a demoted primary, at the n-th call of Session::server() from now. The
+  // caller continues when that is done, or after 100 ms if it blocks that itself.
   void be_demoted_at(int question) { until_demoted_ = question; }
-  // Whether that has come to pass; it is done then.
+  // Whether that has happened. Waits until it is done.
   bool was_demoted() {
     if (!demotion_.valid()) return false;
     demotion_.get();
