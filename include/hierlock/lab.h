@@ -10,9 +10,9 @@
 //
 // A file may list several orders of its steps: play each of Scenario::orders().
 //
-// The SQL of a scenario runs in the lab's own schema, `hierlock_lab` (side by side: `hierlock_lab_1` and so on). The lab
-// makes it before the scenario and drops it afterwards. Link hierlock::lab. If steps lock on a store, enable that store as
-// for hierlock::open().
+// The SQL of a scenario runs in the lab's own schema, `hierlock_lab` (side by side: `hierlock_lab_1` and so on). The
+// lab makes it before the scenario and drops it afterwards. Link hierlock::lab. If steps lock on a store, enable that
+// store as for hierlock::open().
 #pragma once
 
 #include <chrono>

@@ -8,8 +8,8 @@ constexpr const char* tool_help =
     R"(hierlock: exclusion control you can prove.
 
 A lock on u1/a1/r1 holds resource r1 of account a1 of user u1 exclusively. It
-also marks a1 and u1 as used below. So it excludes locks on r1, a1 and u1, but
-not on a1's other resources.
+also marks a1 and u1 as partly in use. So it excludes locks on r1, a1 and u1,
+but not on a1's other resources.
 
 Usage: hierlock [--on URL] COMMAND ...
 
@@ -74,7 +74,7 @@ lock is lost, the command gets SIGTERM, and SIGKILL 5 s later.
 Options:
   -s, --shared             lock the targets shared instead of exclusively
   --named                  each TARGET is a name, used as written
-  --slots N                each TARGET is a name with N slots, as written
+  --slots N                each TARGET is a name with N slots, used as written
   -w, --timeout T          wait no longer than T: 5s, 250ms, 1.5m, 1h, 1d; a
                            number without a unit means seconds; default: wait
                            for ever, and report on stderr every 10 s who is in
@@ -153,8 +153,8 @@ Options:
   --yes            do not ask
   --reason TEXT    the reason, for the log
   --named          TARGET is a name, used as written
-  --slots N        TARGET is a name with slots, as written; all holders
-                   of a slot lose it, whatever N is
+  --slots N        TARGET is a name with slots, used as written; all
+                   holders of a slot lose it, whatever N is
   --shared         no effect: break always breaks shared locks, too
   --json           print one JSON document, described in docs/cli.md
   --on URL         the store; default: $HIERLOCK_URL, else shm:
@@ -178,14 +178,16 @@ Usage: hierlock explain [OPTIONS] TARGET...
 
 For each level of each target, explain shows the mode in stores with exact keys
 (IS, IX, S, X). Stores with a fixed table of buckets lock a row instead: explain
-shows its bucket and its mode (S or X). It also shows the bytes of the key that
-both come from. For several targets it shows the order in which every process
-locks their rows, and which targets share a row and so wait unnecessarily.
+shows its bucket and its mode (S or X). It also shows the bytes of the key. Both
+the exact key and the bucket come from these bytes.
+
+For several targets, explain shows the order in which every process locks their
+rows. It also shows which targets share a row and so wait unnecessarily.
 
 Options:
   --shared         lock the targets shared instead of exclusively
   --named          each TARGET is a name, used as written
-  --slots N        each TARGET is a name with N slots, as written
+  --slots N        each TARGET is a name with N slots, used as written
   --buckets N      buckets per level of the table; default: 10,000,000
   --json           print one JSON document, described in docs/cli.md
   --on URL         the store; default: $HIERLOCK_URL, else shm:
@@ -209,12 +211,12 @@ from --buckets.
 )";
 
 constexpr const char* collisions_help =
-    R"(Predicts false contention. A store that locks rows of a fixed table puts
+    R"(Predicts false contention. A store that locks rows of a fixed table may put
 different ids into the same bucket. These ids wait for each other unnecessarily.
 Sharing a bucket never loses a lock. The prediction needs no store.
 
 The prediction is for random ids. In measurements, consecutive ids (1, 2, 3,
-...) shared buckets 0.7 to 1.4 times as often.
+...) shared buckets 0.7 to 1.4 times as often as predicted.
 
 Usage: hierlock collisions --ids N[,N...] [OPTIONS]
 
@@ -276,9 +278,10 @@ in hierlock --help.
 
 constexpr const char* doctor_help =
     R"(Reports what is unsafe or slow about a store, and the fix. It checks rights,
-replication, proxies, settings of the server, and missing rows. It changes
-nothing, and also works if the store would refuse locks. memory: and shm: have
-no settings that could be wrong, so there is nothing to check.
+replication, proxies, settings of the server, and missing rows. It also works if
+the store would refuse locks. It changes nothing, but on Valkey it takes a lock
+of its own and releases it. memory: and shm: have no settings that could be
+wrong, so there is nothing to check.
 
 Usage: hierlock doctor [OPTIONS]
 
