@@ -1,5 +1,5 @@
-// Stage: the sessions of one scenario at one engine, and what the engine shows of them. A session that waits does so on a
-// thread of its own.
+// Stage: the sessions of one scenario at one engine, and what the engine shows of them. A session that waits does so on
+// a thread of its own.
 //
 // One thread directs: it gives a session a step, and settles: until every session has either answered, or is shown by
 // the engine to wait for others. Then nothing moves until the next step, and what was seen is true.

@@ -54,8 +54,8 @@ inline std::string new_table() {
   return "valkey_suite_" + std::to_string(getpid()) + "_" + std::to_string(++last);
 }
 
-// A take as locks.lua reads it, of `take ID PART WAIT LEASE CHANNEL SESSION FLOOR KNOWN QUESTION` and NODE MODE SLOTS for
-// each node.
+// A take as locks.lua reads it, of `take ID PART WAIT LEASE CHANNEL SESSION FLOOR KNOWN QUESTION` and NODE MODE SLOTS
+// for each node.
 inline std::vector<std::string> take_words(const std::vector<std::string>& w) {
   std::string nodes;
   for (std::size_t i = 10; i < w.size(); ++i) nodes += w[i] + "\n";

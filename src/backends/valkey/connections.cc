@@ -331,9 +331,9 @@ const Reply& Connections::run(std::string_view script, Call& call, WaitLimit& li
   for (milliseconds pause = first_pause;; pause = std::min(2 * pause, longest_pause)) {
     run_all(script, {&call, 1}, limit);
     if (call.failed == nullptr) told = call.reply;
-    const bool again =
-        call.failed == nullptr ? passes(call.reply)
-                               : slots_.known() && !call.once && call.failed->kind() == ErrorKind::unavailable;
+    const bool again = call.failed == nullptr
+                           ? passes(call.reply)
+                           : slots_.known() && !call.once && call.failed->kind() == ErrorKind::unavailable;
     if (!again || !limit.next()) break;
     call.repeated = call.repeated || call.failed != nullptr;
     slots_are_old_ = true;

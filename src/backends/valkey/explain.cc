@@ -15,7 +15,8 @@ std::string statements(const spi::Url& url, const spi::Plan& plan) {
             " 0 0 QUESTION '0 1 SESSION CHANNEL' '" + words_of(group.nodes) + "'\n";
     drop += "EVALSHA locks.lua 3 " + keys + " drop ID 0 FENCE\n";
   }
-  return "-- acquire: one script for each root, in this order; a line each for NODE, MODE and SLOTS (1 IS, 2 IX, 3 S, 4 X)\n" +
+  return "-- acquire: one script for each root, in this order; a line each for NODE, MODE and SLOTS (1 IS, 2 IX, 3 S, "
+         "4 X)\n" +
          take + "-- release\n" + drop + "-- locks.lua\n" + std::string(locks_lua);
 }
 

@@ -324,7 +324,8 @@ void check_engines(const std::vector<std::string>& urls) {
   for (const std::string& url : urls) {
     if (hierlock::lab::knows(url)) continue;
     std::string known;
-    for (const std::string scheme : {"memory:", "shm:", "sqlite:", "mysql://", "postgres://", "valkey://", "redis://"}) {
+    for (const std::string scheme :
+         {"memory:", "shm:", "sqlite:", "mysql://", "postgres://", "valkey://", "redis://"}) {
       if (!hierlock::lab::knows(scheme + "x")) continue;
       known += (known.empty() ? "" : ", ") + scheme + (scheme.ends_with('/') ? "…" : "");
     }
