@@ -320,7 +320,9 @@ TEST_F(SideBySideOnMariadb, another_run_gets_its_turn_in_between) {
     const auto results = runner.run_all(all, {.side_by_side = 2});
     return std::pair(results, Clock::now());
   });
-  std::this_thread::sleep_for(300ms);  // the many have begun, most likely; if not, this shows nothing, and passes
+  const auto begun = [&] { return schemas().find("hierlock_lab_2") != std::string::npos; };
+  for (const auto end = Clock::now() + 20s; !begun() && Clock::now() < end;) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(begun()) << "the many have not begun";
   const Result other = run(scenario("waits", waits), url());
   const auto other_ended = Clock::now();
   const auto [results, many_ended] = many.get();
