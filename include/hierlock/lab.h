@@ -254,9 +254,9 @@ class Runner {
   // As run() and permute() above.
   Result run(const Scenario& scenario, const RunOptions& options = {});
   Permuted permute(const Scenario& scenario, const PermuteOptions& options = {});
-  // What run() says of each of them, in the same order. The verdicts do not depend on `side_by_side`. A file with
-  // several orders is not for this: name Scenario::orders(). `run.on_event` may be told by other threads, one at a
-  // time.
+  // What run() says of each of them, in the same order. A scenario that ends in an error side by side is played again
+  // alone. A file with several orders is not for this: name Scenario::orders(). `run.on_event` may be told by other
+  // threads, one at a time.
   std::vector<Result> run_all(std::span<const Scenario> scenarios, const RunAllOptions& options = {});
 
  private:

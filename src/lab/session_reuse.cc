@@ -29,6 +29,11 @@ bool may_define_a_setting(const std::vector<std::string>& tokens) {
   const bool has_body = has("language") || has("do");
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] == "load") return true;
+    // Of a role, a database or the server: a session gets these settings when it connects.
+    if (tokens[i] == "alter" &&
+        (at(i + 1) == "role" || at(i + 1) == "user" || at(i + 1) == "database" || at(i + 1) == "system")) {
+      return true;
+    }
     if (tokens[i] == "execute" && has_body && at(i + 1) != "function" && at(i + 1) != "procedure") return true;
     if (tokens[i] != "set" && tokens[i] != "reset" && tokens[i] != "show") continue;
     std::size_t name = i + 1;

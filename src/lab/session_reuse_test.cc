@@ -23,7 +23,8 @@ TEST(SessionReuse, a_text_that_may_outlive_a_reset_is_found) {
         "create function f() returns void as 'begin execute $1; end' language plpgsql", "set \"my.name\" = 1",
         "create extension dblink", "select pg_create_logical_replication_slot('s', 'o', true)",
         "create\nfunction f() returns int as 'x' language plperl", "set /* c */ my.v = 1", "set -- c\n my.v = 1",
-        "set U&\"my.v\" = 1"}) {
+        "set U&\"my.v\" = 1", "alter role current_user set default_transaction_isolation = 'serializable'",
+        "ALTER\nDATABASE d SET lock_timeout = 1", "alter system set deadlock_timeout = 1"}) {
     EXPECT_TRUE(may_outlive_a_reset(sql, "postgres")) << sql;
   }
   for (const std::string sql :

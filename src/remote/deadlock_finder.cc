@@ -81,8 +81,15 @@ class DeadlockFinder::Graph {
   }
 
   std::optional<Cycle> find(const Notice& waiter, bool surely) {
-    start_ = &waiter;
     surely_ = surely;
+    std::optional<Cycle> cycle = cycle_from(waiter);
+    if (cycle && surely && passes_slots(*cycle)) look_at_knot(waiter, *cycle);
+    return cycle;
+  }
+
+ private:
+  std::optional<Cycle> cycle_from(const Notice& waiter) {
+    start_ = &waiter;
     simple_ = false;
     if (!leads_back_from(waiter)) return std::nullopt;
     // A way back that passes a wait twice may lead through a cycle of others, which this wait only stands behind.
@@ -95,12 +102,12 @@ class DeadlockFinder::Graph {
       if (!found && steps_left_ > 0) return std::nullopt;
       if (!found) cycle_ = std::move(walk);  // too many ways to try all: nothing may be missed
     }
-    for (const Notice* member : cycle_.members) choose(*member, cycle_.victim);
-    if (surely_ && !slots_.empty()) choose_in_knot();
+    for (const Notice* member : cycle_.members) {
+      if (holds(*member) && (cycle_.victim == nullptr || rather(*member, *cycle_.victim))) cycle_.victim = member;
+    }
     return cycle_;
   }
 
- private:
   // A node of a notice, found by its place.
   struct Claim {
     Place at;
@@ -415,24 +422,63 @@ class DeadlockFinder::Graph {
     return component_[wait_vertex(index_of(wait))] == component_[wait_vertex(index_of(*start_))];
   }
 
-  void choose(const Notice& wait, const Notice*& victim) const {
-    if (holds(wait) && (victim == nullptr || rather(wait, *victim))) victim = &wait;
+  bool passes_slots(const Cycle& cycle) const {
+    for (std::size_t i = 0; i < cycle.members.size(); ++i) {
+      if (cycle.between[i]->waits || conflict(*cycle.members[i], *cycle.between[i]) != nullptr) continue;
+      if (meeting(*cycle.members[i], *cycle.between[i]) != nullptr) return true;
+    }
+    return false;
   }
-  // Through slots, a wait may be in several cycles, and it is enough to end one wait of all of them. So all members
-  // choose the same, whichever of the cycles each of them has found.
-  void choose_in_knot() {
-    if (knots_.empty()) {
-      std::vector<std::vector<Index>> sure = edges_;
-      for (const Index vertex : unsure_) sure[vertex].clear();
-      for (const auto& [at, slots] : slots_) {
-        if (!slots.surely) sure[slots.vertex].clear();
-      }
-      knots_ = components(sure);
-      for (const Notice& wait : all_) {
-        if (wait.waits) choose(wait, victims_[knots_[wait_vertex(index_of(wait))]]);
+
+  // A wait for slots waits for all of their holders. So it may be in several cycles, and what one of them shows is not
+  // all that makes it a deadlock. The rest is the cycle's evidence. It is enough to end one wait of these cycles: all
+  // of their members choose the same one.
+  void look_at_knot(const Notice& start, Cycle& cycle) {
+    std::map<const Notice*, std::vector<const Notice*>> before;  // who surely waits for it
+    std::set<const Notice*> reached{&start}, evidence;
+    std::vector<const Notice*> todo{&start};
+    for (int steps = most_steps; !todo.empty() && steps > 0;) {
+      const Notice& wait = *todo.back();
+      todo.pop_back();
+      for (const InTheWay& next : around_once(wait)) {
+        if (!next.surely || --steps < 0) continue;
+        evidence.insert(next.notice);
+        for (const Notice* then : waits_after(*next.notice)) {
+          before[then].push_back(&wait);
+          if (reached.insert(then).second) todo.push_back(then);
+        }
       }
     }
-    if (const Notice* const victim = victims_[knots_[wait_vertex(index_of(*start_))]]) cycle_.victim = victim;
+    evidence.insert(reached.begin(), reached.end());
+    cycle.evidence.assign(evidence.begin(), evidence.end());
+
+    std::set<const Notice*> knot{&start};  // those that lead back
+    for (todo = {&start}; !todo.empty();) {
+      const Notice* const wait = todo.back();
+      todo.pop_back();
+      for (const Notice* one : before[wait]) {
+        if (knot.insert(one).second) todo.push_back(one);
+      }
+    }
+    std::vector<const Notice*> rather_ended;
+    for (const Notice* wait : knot) {
+      if (holds(*wait) && (cycle.victim == nullptr || rather(*wait, *cycle.victim))) rather_ended.push_back(wait);
+    }
+    std::sort(rather_ended.begin(), rather_ended.end(), [](auto* a, auto* b) { return rather(*a, *b); });
+    for (const Notice* wait : rather_ended) {
+      if (!cycle_from(*wait)) continue;  // its process finds no cycle, and would not end it
+      cycle.victim = wait;
+      return;
+    }
+  }
+  // The waits that end only after this notice: itself, or those of its owner.
+  std::vector<const Notice*> waits_after(const Notice& notice) const {
+    if (notice.waits) return {&notice};
+    std::vector<const Notice*> waits;
+    if (const auto found = waits_by_owner_.find(notice.owner); found != waits_by_owner_.end()) {
+      for (const Index wait : found->second) waits.push_back(&all_[wait]);
+    }
+    return waits;
   }
 
   bool leads_back_from(const Notice& waiter) {
@@ -498,8 +544,6 @@ class DeadlockFinder::Graph {
   };
   std::map<Place, Slots> slots_;  // those that all have holders
   std::vector<Index> unsure_;
-  std::vector<Index> knots_;                          // the components of what is sure
-  std::unordered_map<Index, const Notice*> victims_;  // by knot
   bool view_tells_ = false;
   std::set<std::pair<std::uint64_t, std::uint64_t>> shown_;
 

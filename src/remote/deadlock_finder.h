@@ -49,6 +49,8 @@ struct Cycle {
   const Notice* victim = nullptr;
   std::vector<const Notice*> members;  // waits, each for the next one's owner
   std::vector<const Notice*> between;  // by member: the notice in its way
+  // If it passes slots: what else makes it a deadlock, that is, all holders of these slots, and what they wait for.
+  std::vector<const Notice*> evidence;
   std::string text() const;
   std::vector<Error::Wait> waits() const;  // for Error::cycle()
 };

@@ -288,6 +288,49 @@ TEST(DeadlockFinder, a_wait_for_slots_is_in_no_cycle_if_one_will_be_free) {  // 
   }
 }
 
+TEST(DeadlockFinder, the_evidence_of_a_cycle_through_slots_has_every_holder_and_its_wait) {  // B11
+  const std::vector<Notice> all = {notice(1, "p:a", holds, 9, {slot(1, 2)}), notice(2, "q:b", holds, 9, {slot(1, 2)}),
+                                   notice(3, "r:c", holds, 9, {row(1)}),     notice(4, "p:a", waits, 5, {row(1)}),
+                                   notice(5, "q:b", waits, 4, {row(1)}),     notice(6, "r:c", waits, 3, {slot(1, 2)})};
+  const std::optional<Cycle> cycle = find_cycle(all[5], all);
+  ASSERT_TRUE(cycle.has_value());
+  for (const Notice& one : all) {
+    EXPECT_NE(std::find(cycle->evidence.begin(), cycle->evidence.end(), &one), cycle->evidence.end()) << one.session;
+  }
+}
+
+// The store's view shows that the first wait of "w" is for "q" only. "p" waits for "w", and is in no cycle.
+TEST(DeadlockFinder, slots_elsewhere_do_not_change_the_victim) {  // B11
+  const std::vector<Notice> all = {
+      notice(1, "1:w", holds, 9, {row(7)}),     notice(2, "2:q", holds, 9, {row(1)}),
+      notice(3, "3:p", holds, 9, {row(2)}),     notice(4, "1:w", waits, 6, {row(1), row(2)}),
+      notice(5, "2:q", waits, 5, {row(7)}),     notice(6, "3:p", waits, 1, {row(7)}),
+      notice(8, "4:x", holds, 9, {slot(1, 2)}), notice(9, "5:y", holds, 9, {slot(1, 2)})};
+  View view;
+  view.seen = true;
+  view.all_holders = true;
+  const auto locked = [&](std::uint64_t session, std::uint32_t key, bool waiting, std::vector<std::size_t> by) {
+    view.locks.push_back({.session = session,
+                          .cell = Cell{0, key, Mode::X},
+                          .mode = Mode::X,
+                          .waits = waiting,
+                          .blocked_by = std::move(by)});
+  };
+  locked(1, 7, false, {});
+  locked(2, 1, false, {});
+  locked(3, 2, false, {});
+  locked(4, 1, true, {1});
+  locked(5, 7, true, {0});
+  locked(6, 7, true, {0});
+  DeadlockFinder finder(all, &view);
+  for (const std::size_t member : {3u, 4u}) {
+    const std::optional<Cycle> cycle = finder.find(all[member]);
+    ASSERT_TRUE(cycle.has_value()) << member;
+    EXPECT_EQ(cycle->victim->session, 5u) << member;
+  }
+  EXPECT_FALSE(finder.find(all[5]).has_value());
+}
+
 // The same rules, plain: a wait goes on if no row that it needs has a holder that is stuck, and of the slots that it
 // needs one is free or has a holder that is not stuck.
 std::set<std::uint64_t> naively_stuck(const std::vector<Notice>& all) {

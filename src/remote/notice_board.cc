@@ -629,7 +629,7 @@ void NoticeBoard::note_sightings(const std::vector<Notice>& all, Clock::time_poi
 // Since when all of a cycle was seen.
 Clock::time_point NoticeBoard::seen_since(const Cycle& cycle) const {
   Clock::time_point since{};
-  for (const auto* const notices : {&cycle.members, &cycle.between}) {
+  for (const auto* const notices : {&cycle.members, &cycle.between, &cycle.evidence}) {
     for (const Notice* notice : *notices) {
       since = std::max(since, sightings_.at({notice->id(), notice->owner}).since);
     }
@@ -660,8 +660,13 @@ bool NoticeBoard::shown_by(const View& view, const Cycle& cycle) const {
     } else if (is_own(member) && !(member.queued() && is_own(other))) {
       const auto holder = view.name_holders.find(member.session);
       if (holder == view.name_holders.end()) return false;
-      const std::vector<std::uint64_t>& sessions = holder->second;
-      if (std::find(sessions.begin(), sessions.end(), shown_session(other.session)) == sessions.end()) return false;
+      const auto is_known = [&](std::uint64_t session) {
+        const auto has_it = [&](const Notice* notice) {
+          return !notice->waits && shown_session(notice->session) == session && meet_at_name(member, *notice);
+        };
+        return has_it(&other) || std::any_of(cycle.evidence.begin(), cycle.evidence.end(), has_it);
+      };
+      if (!std::all_of(holder->second.begin(), holder->second.end(), is_known)) return false;
     }
   }
   return true;

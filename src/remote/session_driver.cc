@@ -136,11 +136,6 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
       break;
     }
   }
-  if (reply.kind == Kind::missing && reply.there.empty()) {
-    if (extended == nullptr) unlock(session, Clock::now() + longest_unlock);
-    session.find_missing(cells, reply, wait);
-    if (reply.kind == Kind::granted) reply.kind = Kind::missing;  // it has been made since
-  }
   // The interruption of an extend may cross the grant of its last cell. That cell would stay locked, and no process
   // would know. So the store is asked once more, without waiting: then it is granted, or certainly not locked.
   const bool failed = reply.kind != Kind::granted && reply.kind != Kind::missing && reply.kind != Kind::deadlock;
@@ -153,6 +148,14 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
     sent = now_with_suspend();
     reply = session.lock(cells, true, briefly);
     confirm_kept();
+  }
+  if (reply.kind == Kind::missing && reply.there.empty()) {
+    if (extended == nullptr) unlock(session, Clock::now() + longest_unlock);
+    LockReply found;
+    session.find_missing(cells, found, wait);
+    reply.there = std::move(found.there);
+    // An extend may have locked cells behind the missing one. So it stays `missing`, also if the look fails.
+    if (found.kind == Kind::failed && extended == nullptr) reply = std::move(found);
   }
   const bool granted = reply.kind == Kind::granted || reply.kind == Kind::missing;
   // A deadlock that the store finds at the last moment has taken away what was held before, too: that is more than
@@ -423,6 +426,7 @@ bool SessionDriver::extend_on(SessionHold& hold, const Ask& of, Extended& result
       }
       if (outcome != Outcome::missing) break;
       result.leftover = Extended::Leftover::all;
+      known_.forget(wanted);
       throw store_->missing(wanted, reply);
     }
   } catch (...) {

@@ -82,6 +82,11 @@ class SessionDriver final : public Driver, private SessionServices {
       for (const Cell& cell : cells) known_.insert(place(cell));
     }
 
+    void forget(std::span<const Cell> cells) {
+      const std::lock_guard guard(mutex_);
+      for (const Cell& cell : cells) known_.erase(place(cell));
+    }
+
    private:
     static constexpr std::size_t most = 10'000;
     mutable std::mutex mutex_;

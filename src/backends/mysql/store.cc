@@ -272,7 +272,7 @@ void RowStore::confirm_kept(Session& session, const remote::LockReply& reply, Wa
 
 Error RowStore::missing(std::span<const Cell> cells, const remote::LockReply& reply) const {
   std::size_t first = 0;
-  while (first + 1 < cells.size() && reply.there[first]) ++first;
+  while (first + 1 < cells.size() && first < reply.there.size() && reply.there[first]) ++first;
   return {ErrorKind::not_provisioned,
           "level " + std::to_string(cells[first].level) + ", bucket " + std::to_string(cells[first].key) +
               " is not in the table " + options_.layout.table + ", nothing was locked: " + how_to_provision(options_)};

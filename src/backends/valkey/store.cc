@@ -228,7 +228,12 @@ void KeyStore::renew(std::span<remote::Renewal> renewals, WaitLimit& limit) {
                             {one->id, one->waits ? "1" : "0", std::to_string(one->raise), std::to_string(one->part)});
     }
   }
-  connections_.renew_all(locks_lua, calls, limit);
+  // A request that raises numbers may be cancelled, and wait for a connection: its failure says nothing about a node.
+  if (std::any_of(renewals.begin(), renewals.end(), [](const remote::Renewal& one) { return one.raise != 0; })) {
+    connections_.run_all(locks_lua, calls, limit);
+  } else {
+    connections_.renew_all(locks_lua, calls, limit);
+  }
   std::size_t at = 0;
   for (const auto& [place, some] : by_place) {
     const Connections::Call& call = calls.at(at++);
