@@ -16,15 +16,26 @@ namespace hierlock::lab {
 namespace {
 
 TEST(SessionReuse, a_text_that_may_outlive_a_reset_is_found) {
-  for (const std::string sql :
-       {"set my.name = 1", "SET LOCAL my . name TO 1", "set session a.b = 1", "show plpgsql.extra_errors",
-        "select set_config('a', 'b', false)", "select current_setting('a.b', true)", "load 'auto_explain'",
-        "do $$ begin set my.x = 1; end $$", "do $$ begin execute 'se' || 't my.x = 1'; end $$",
-        "create function f() returns void as 'begin execute $1; end' language plpgsql", "set \"my.name\" = 1",
-        "create extension dblink", "select pg_create_logical_replication_slot('s', 'o', true)",
-        "create\nfunction f() returns int as 'x' language plperl", "set /* c */ my.v = 1", "set -- c\n my.v = 1",
-        "set U&\"my.v\" = 1", "alter role current_user set default_transaction_isolation = 'serializable'",
-        "ALTER\nDATABASE d SET lock_timeout = 1", "alter system set deadlock_timeout = 1"}) {
+  for (const std::string sql : {"set my.name = 1",
+                                "SET LOCAL my . name TO 1",
+                                "set session a.b = 1",
+                                "show plpgsql.extra_errors",
+                                "select set_config('a', 'b', false)",
+                                "select current_setting('a.b', true)",
+                                "load 'auto_explain'",
+                                "do $$ begin set my.x = 1; end $$",
+                                "do $$ begin execute 'se' || 't my.x = 1'; end $$",
+                                "create function f() returns void as 'begin execute $1; end' language plpgsql",
+                                "set \"my.name\" = 1",
+                                "create extension dblink",
+                                "select pg_create_logical_replication_slot('s', 'o', true)",
+                                "create\nfunction f() returns int as 'x' language plperl",
+                                "set /* c */ my.v = 1",
+                                "set -- c\n my.v = 1",
+                                "set U&\"my.v\" = 1",
+                                "alter role current_user set default_transaction_isolation = 'serializable'",
+                                "ALTER\nDATABASE d SET lock_timeout = 1",
+                                "alter system set deadlock_timeout = 1"}) {
     EXPECT_TRUE(may_outlive_a_reset(sql, "postgres")) << sql;
   }
   for (const std::string sql :
