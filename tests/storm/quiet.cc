@@ -118,7 +118,8 @@ void measure_deaths(const Witness& witness, const Options& options, const std::s
   };
 
   while (first.size() < options.quiet_kills && !interrupted() && witness.all().violations.load() == 0) {
-    const auto number = static_cast<unsigned char>(random() % cases().size());
+    auto number = static_cast<unsigned char>(random() % cases().size());
+    if (options.fault == Break::slow) number = 0;  // the bystander keeps nobody waiting who only wants to share
     const std::size_t count = 1 + random() % waiters;
     Row& row = witness.row(victim_row);
     row.state.store(State::opening);
