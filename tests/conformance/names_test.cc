@@ -81,9 +81,10 @@ TEST_P(Names, a_name_has_no_hierarchy) {  // N6
 }
 
 TEST_P(Names, ten_thousand_may_be_held_at_once) {  // N6
+  constexpr int names = slowness == 1 ? 10'000 : 1'000;  // a sanitizer finds nothing more in minutes of the same
   std::vector<Lock> held;
-  for (int i = 0; i < 10'000; ++i) held.push_back(locker().acquire(named("n" + std::to_string(i))));
-  EXPECT_EQ(elsewhere([&] { return locker().try_acquire(named("n4711")).has_value(); }), false);
+  for (int i = 0; i < names; ++i) held.push_back(locker().acquire(named("n" + std::to_string(i))));
+  EXPECT_EQ(elsewhere([&] { return locker().try_acquire(named("n471")).has_value(); }), false);
   held.clear();
   EXPECT_TRUE(nothing_left()) << state();
 }
