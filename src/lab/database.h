@@ -73,7 +73,7 @@ class Connection {
   // Ends what execute() waits for, soon; the session is of no further use. Harmless at any time.
   virtual void interrupt() noexcept = 0;
   virtual const std::string& name() const noexcept = 0;  // `T1`
-  // What is sent next ends as it would in a new session, because nothing that was sent so far could matter.
+  // The next statement ends as it would in a new session: no statement so far could change that.
   virtual bool is_as_new() const noexcept { return false; }
   // Begins what the destructor does and waits for, so that several sessions can end at the same time.
   virtual void begin_end() noexcept {}

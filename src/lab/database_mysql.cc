@@ -532,7 +532,7 @@ class MysqlDatabase final : public Database {
   std::string object_name(const std::string& schema, const std::string& table) const {
     return schema.empty() || schema == hall_->room ? table : schema + "." + table;
   }
-  // Who is no session of this scenario. Of a session of another scenario nothing is told: it is in nobody's way here.
+  // The name of a session that is not of this scenario. A session of another scenario has none: it blocks nobody here.
   std::string outsider(const std::string& connection) {
     return hall_->server->is_of_lab(connection) ? "" : "outsider " + connection;
   }

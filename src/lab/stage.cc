@@ -45,7 +45,7 @@ std::string reason_not_to_play(const Script& script, const std::string& engine, 
   return {};
 }
 
-// What is thrown is an answer, too.
+// An exception is an answer, too.
 template <typename Execute>
 auto guarded(const Execute& execute) -> decltype(execute()) {
   try {

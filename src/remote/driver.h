@@ -121,7 +121,7 @@ class Driver {
   // --- looking -------------------------------------------------------------------------------------------
 
   virtual NoticeStore& notices() = 0;
-  // Who waits for whom at the store. No value: the store could not be asked now. A view with `seen` false: the store
+  // The waits at the store. No value: the store could not be asked now. A view with `seen` false: the store
   // shows it to nobody.
   virtual std::optional<View> waits(Deadline& limit) = 0;
   // For a snapshot, on a session of its own. Errors are told by the notes.
