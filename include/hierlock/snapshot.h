@@ -59,6 +59,7 @@ struct Snapshot {
     std::chrono::nanoseconds age{};  // how long it has been held. At least so long, if the acquire still waits for
                                      // other nodes. If the target is not known: time since the session's last sign
     std::optional<Row> row{};
+    bool leftover = false;  // on mysql: an extend failed after it may have locked this; locked until the lock ends
   };
   struct Waiter {
     Party who;

@@ -112,8 +112,9 @@ std::string holders_text(const std::vector<Snapshot::Holder>& holders, std::size
   const std::size_t room = std::max(width, others + least_target_width) - others;
   std::vector<std::vector<std::string>> below;
   for (const Snapshot::Holder& holder : holders) {
-    table.add({fit_end(place_text(holder.target, holder.row), room), std::string(to_string(holder.mode)),
-               number_or_dash(holder.who.process), brief_time(holder.age), number_or_dash(holder.fence)});
+    table.add({fit_end((holder.leftover ? "left of an extend: " : "") + place_text(holder.target, holder.row), room),
+               std::string(to_string(holder.mode)), number_or_dash(holder.who.process), brief_time(holder.age),
+               number_or_dash(holder.fence)});
     below.push_back(details(holder.who));
   }
   return interleaved(table, below, width);
@@ -187,6 +188,7 @@ void write_holders(Json& json, std::string_view name, const std::vector<Snapshot
         .text("target", showable(holder.target))
         .text("mode", to_string(holder.mode))
         .boolean("asked", holder.asked)
+        .boolean("left_of_an_extend", holder.leftover)
         .text("fence", std::to_string(holder.fence))
         .number("age_ms", milliseconds(holder.age));
     write_row(json, holder.row);

@@ -54,7 +54,7 @@ View view_of(const Snapshot& snapshot, const StatusCommand& command) {
   View view;
   for (const Snapshot::Holder& holder : snapshot.holders) {
     // Programs get everything, with what tells it apart.
-    const bool wanted = holder.asked || command.all || command.form == StatusCommand::Form::json;
+    const bool wanted = holder.asked || holder.leftover || command.all || command.form == StatusCommand::Form::json;
     if (wanted && (node.empty() || related(node, holder.target))) view.holders.push_back(holder);
   }
   std::set<std::uint64_t> in_the_way;

@@ -253,6 +253,18 @@ TEST(StatusText, of_a_target_has_those_in_its_way_of_whom_only_the_row_is_known)
   EXPECT_EQ(other.find("bucket"), other.find("hier_lock_buckets") + 10) << other;
 }
 
+TEST(StatusText, marks_what_a_failed_extend_has_left_locked) {  // H15
+  Snapshot snapshot = example();
+  snapshot.holders = {snapshot.holders.back()};
+  snapshot.holders[0].target = "u2/a1";
+  snapshot.holders[0].asked = false;
+  EXPECT_EQ(status_of(snapshot, {.target = "u2"}, 80).find("u2/a1"), std::string::npos);
+  snapshot.holders[0].leftover = true;
+  EXPECT_NE(status_of(snapshot, {.target = "u2"}, 80).find("left of an extend: u2/a1"), std::string::npos);
+  EXPECT_NE(status_of(snapshot, {.form = StatusCommand::Form::json}, 80).find(R"("left_of_an_extend": true)"),
+            std::string::npos);
+}
+
 TEST(StatusText, shows_ten_hot_buckets_unless_asked_for_all) {
   Snapshot snapshot = of_a_database();
   for (std::uint32_t i = 0; i < 20; ++i) {
@@ -345,6 +357,7 @@ TEST(StatusJson, has_everything_with_numbers_too_big_for_a_double_as_strings) {
       "target": "u1/a1/r1",
       "mode": "X",
       "asked": true,
+      "left_of_an_extend": false,
       "fence": "1794784444996501134",
       "age_ms": 123000,
       "row": null,

@@ -661,8 +661,13 @@ Snapshot Gate::snapshot() const {
     const auto party = parties.find(one->local.id);
     for (const Node& node : one->nodes.read(cells)) {
       if (party == parties.end() || !node.leftover) continue;
-      result.holders.push_back({party->second, "left of an extend: " + node.text, node.cell.mode, false, one->local.id,
-                                one->fence, Clock::now() - one->since});
+      result.holders.push_back({.who = party->second,
+                                .target = node.text,
+                                .mode = node.cell.mode,
+                                .lock = one->local.id,
+                                .fence = one->fence,
+                                .age = Clock::now() - one->since,
+                                .leftover = true});
     }
   }
 

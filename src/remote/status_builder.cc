@@ -142,8 +142,7 @@ class Builder {
     });
     const auto missing = std::count_if(notice.nodes.begin(), notice.nodes.end(), [&](const Node& node) {
       return !by_name(node.cell) && std::none_of(locks.begin(), locks.end(), [&](const Locked* lock) {
-        return !lock->waits && lock->cell && same_place(*lock->cell, node.cell) &&
-               (lock->mode == Mode::X || node.cell.mode == Mode::S);
+        return !lock->waits && lock->cell && same_place(*lock->cell, node.cell) && covers(lock->mode, node.cell.mode);
       });
     });
     return missing <= somewhere;
@@ -218,9 +217,9 @@ class Builder {
     for (const Node& node : stake.nodes) {
       // Of a stranger: what it shares beside something that it has alone is most likely above that.
       const bool asked = node.text.empty() ? node.cell.mode == Mode::X || !exclusive : node.asked;
-      into_.holders.push_back({stake.who, (node.leftover ? "left of an extend: " : "") + node.text, node.cell.mode,
-                               asked, stake.session != 0 ? stake.session : stake.who.owner, stake.fence, stake.age,
-                               sources_.rows.of_cell(node.cell)});
+      into_.holders.push_back({stake.who, node.text, node.cell.mode, asked,
+                               stake.session != 0 ? stake.session : stake.who.owner, stake.fence, stake.age,
+                               sources_.rows.of_cell(node.cell), node.leftover});
     }
     if (stake.nodes.empty()) into_.holders.push_back({stake.who, "", Mode::X, true, stake.session, 0, stake.age, {}});
   }

@@ -556,7 +556,7 @@ TEST_P(Cycles, what_an_extend_had_reached_stays_locked_at_the_server_and_status_
     EXPECT_TRUE(eventually([&] {
       int left = 0;
       for (const Snapshot::Holder& holder : locker->snapshot().holders) {
-        if (holder.target == "left of an extend: u2" || holder.target == "left of an extend: u2/a1") ++left;
+        if (holder.leftover && (holder.target == "u2" || holder.target == "u2/a1")) ++left;
       }
       return left == 2;
     }));
