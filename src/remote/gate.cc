@@ -239,7 +239,7 @@ class Gate final : public spi::Backend {
                  std::optional<HandOver::Waiting>* waiting = nullptr) -> decltype(ask(request));
   std::optional<spi::Grant> take_over(std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan,
                                       HandOver::Waiting* waiting);
-  void refuse_own_cell(std::uint64_t owner, const Held* extended, const spi::Plan& plan) const;
+  void refuse_own_cell(std::uint64_t owner, const Held* extended, const spi::Request& request) const;
   spi::Grant keep(Driver::Granted granted, std::uint64_t owner, const spi::Grant& local, const spi::Plan& plan,
                   const Held* before = nullptr);
   std::vector<Cell> cells_of(const spi::Plan& plan) const;
@@ -248,6 +248,7 @@ class Gate final : public spi::Backend {
   const Owners owners_;
   const bool hands_over_;
   const std::unique_ptr<Driver> driver_;
+  const bool cells_are_exact_ = driver_->capabilities().exact_keys;
   const std::unique_ptr<embedded::Queue> queue_;
   std::array<std::atomic<std::uint64_t>, 3> grants_{};  // by Space of the first step
   std::atomic<std::uint64_t> handles_{0}, queued_{0};
@@ -320,7 +321,7 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
     if (!local) return std::nullopt;
     Driver::Granted granted;
     try {
-      if (locks_.any_of(owner)) refuse_own_cell(owner, nullptr, request.plan);
+      if (locks_.any_of(owner)) refuse_own_cell(owner, nullptr, request);
       const auto taken = take_over(owner, *local, request.plan, waiting ? &*waiting : nullptr);
       if (taken) {
         use.goes_on();
@@ -390,8 +391,11 @@ auto Gate::queue_for(std::uint64_t owner, const Held* extended, const spi::Reque
 
 // Two targets of one owner that share a cell, in two locks: each lock has a session of its own, so the owner would wait
 // for itself. Equal paths, ancestors and descendants are the local queue's to find.
-void Gate::refuse_own_cell(std::uint64_t owner, const Held* extended, const spi::Plan& plan) const {
-  const std::vector<Node> wanted = nodes_of(plan, cell_of());
+void Gate::refuse_own_cell(std::uint64_t owner, const Held* extended, const spi::Request& request) const {
+  if (cells_are_exact_) return;
+  std::vector<Node> wanted = nodes_of(request.plan, cell_of());
+  std::erase_if(wanted, [](const Node& node) { return by_name(node.cell); });  // two names never share a cell
+  if (wanted.empty()) return;
   const std::optional<Locks::Collision> found = locks_.collision(owner, extended, wanted, cell_of());
   if (!found) return;
   throw Error(ErrorKind::deadlock,
@@ -400,7 +404,11 @@ void Gate::refuse_own_cell(std::uint64_t owner, const Held* extended, const spi:
                   ", bucket " + std::to_string(found->wanted->cell.key) +
                   "). Ask for both in one acquire, or extend the lock that is held",
               0,
-              {{.owner = "", .process = getpid(), .host = "", .waits_for = found->wanted->text, .holds = found->held}});
+              {{.owner = queue_->owner_name(request.owner),
+                .process = getpid(),
+                .host = "",
+                .waits_for = found->wanted->text,
+                .holds = found->held}});
 }
 
 std::vector<Cell> Gate::cells_of(const spi::Plan& plan) const {
@@ -476,7 +484,7 @@ std::optional<spi::Grant> Gate::extend(const spi::Grant& grant, const spi::Reque
                          [&](const spi::Request& r) { return queue_->begin_extend(held->local, r); });
     if (addition == nullptr) return std::nullopt;
     at_store = true;
-    refuse_own_cell(held->owner, held.get(), request.plan);
+    refuse_own_cell(held->owner, held.get(), request);
     hand_over_.clear([&] { return cells_of(request.plan); });
     AtStore host(*this, asked, held->owner, held->local, teller);
     driver_->extend(*held->hold, {request.plan, asked, held->owner, teller, host}, extended);
