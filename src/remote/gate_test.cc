@@ -137,6 +137,32 @@ TEST(Loss, of_a_lock_whose_server_is_found_unfit_just_then_is_told) {  // B4
   }
 }
 
+// A demoted primary refuses all writes. That it is one is found by the housekeeping.
+TEST(Loss, is_looked_for_while_no_notice_can_be_written_and_waits_end_all_the_time) {  // B4
+  constexpr int waiters = 8;
+  ScriptedServer server;
+  server.refuses_notices = true;
+  const auto gate = open_scripted(server);
+  std::vector<spi::Grant> held;
+  for (int i = 0; i < waiters; ++i) held.push_back(*acquire(*gate, {"u" + std::to_string(i)}));
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < waiters; ++i) {
+    threads.emplace_back([&, i] {
+      const spi::OwnerId owner = gate->make_owner("waiter");
+      const spi::Grant own = *acquire(*gate, {"v" + std::to_string(i)}, std::nullopt, owner);
+      while (!over) EXPECT_FALSE(acquire(*gate, {"u" + std::to_string(i)}, 40ms, owner).has_value());
+      gate->release(own);
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return server.notices_refused >= 4; }));
+  const std::uint64_t before = server.housekept;
+  EXPECT_TRUE(eventually([&] { return server.housekept >= before + 8; }, 3s)) << server.housekept - before;
+  over = true;
+  for (std::thread& thread : threads) thread.join();
+  for (const spi::Grant& grant : held) gate->release(grant);
+}
+
 TEST(Loss, of_a_lock_that_is_extended_is_an_error) {  // B4
   ScriptedServer server;
   const auto gate = open_scripted(server);

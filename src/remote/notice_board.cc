@@ -154,6 +154,8 @@ void NoticeBoard::run(const std::stop_token& end) {
       if (tends) {
         tended = Clock::now();
         let_pass();
+        Deadline limit = soon();
+        driver_.housekeep(limit);  // also while notices cannot be written: the store may refuse all writes by now
       }
       driver_.notices_changed();  // one that cannot be removed does not keep its session for ever
       if (Clock::now() < again) continue;
@@ -161,10 +163,6 @@ void NoticeBoard::run(const std::stop_token& end) {
       publish(Clock::now() + longest_publish);
       if (!failed_ && !end.stop_requested()) remove_old();
       if (!failed_ && !end.stop_requested()) find_deadlocks();
-      if (tends && !end.stop_requested()) {
-        Deadline limit = soon();
-        driver_.housekeep(limit);
-      }
       if (failed_.exchange(false)) {
         again = Clock::now() + pause;
         pause = std::min(2 * pause, pause_after_failure);

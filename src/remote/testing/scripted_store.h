@@ -87,6 +87,9 @@ class ScriptedServer {
   std::atomic<std::chrono::milliseconds> notice_time{std::chrono::milliseconds(0)};
   std::atomic<std::size_t> notices_a_call{1000};
   std::atomic<bool> shows_waits{true};
+  // Notices are refused, as a demoted primary refuses all writes.
+  std::atomic<bool> refuses_notices{false};
+  std::atomic<std::uint64_t> notices_refused{0};
 
   // The server is found unfit for locks, like a demoted primary, at the n-th call of Session::server() from now. The
   // caller continues when that is done, or after 100 ms if it blocks that itself.
@@ -124,7 +127,7 @@ class ScriptedServer {
     for (const auto& [id, published] : notices_) notices.emplace(id, published.first);
     return notices;
   }
-  std::atomic<std::uint64_t> asked{0}, connected{0}, notices_read{0}, beats{0};
+  std::atomic<std::uint64_t> asked{0}, connecting{0}, connected{0}, notices_read{0}, beats{0}, housekept{0};
 
  private:
   friend class ScriptedSession;
@@ -340,7 +343,7 @@ class ScriptedNotices final : public NoticeStore {
   Published publish(std::span<const Notice> notices, Deadline& limit) override {
     Published done{.written = std::vector<bool>(notices.size())};
     for (std::size_t i = 0; i < notices.size() && !done.failed; ++i) {
-      done.failed = i == server_.notices_a_call.load() || !pause(limit);
+      done.failed = refused() || i == server_.notices_a_call.load() || !pause(limit);
       if (done.failed) break;
       const std::lock_guard guard(server_.mutex_);
       const Clock::time_point since = Clock::now() - notices[i].age;
@@ -351,7 +354,7 @@ class ScriptedNotices final : public NoticeStore {
     return done;
   }
   bool remove(std::span<const std::uint64_t> ids, Deadline& limit) override {
-    if (!pause(limit)) return false;
+    if (refused() || !pause(limit)) return false;
     const std::lock_guard guard(server_.mutex_);
     for (const std::uint64_t id : ids) server_.notices_.erase(id);
     return true;
@@ -376,6 +379,10 @@ class ScriptedNotices final : public NoticeStore {
   void remove_old(Deadline&) override {}
 
  private:
+  bool refused() {
+    if (server_.refuses_notices) server_.notices_refused.fetch_add(1);
+    return server_.refuses_notices;
+  }
   // False: the limit gave up first.
   bool pause(Deadline& limit) const {
     const Clock::time_point end = Clock::now() + server_.notice_time.load();
@@ -453,8 +460,10 @@ class ScriptedStore final : public SessionStore {
     return look;
   }
   void describe(Snapshot& snapshot) const override { snapshot.store = "scripted:"; }
+  void housekeep(Deadline&) override { server_.housekept.fetch_add(1); }
 
   std::unique_ptr<Session> connect(WaitLimit& limit) override {
+    server_.connecting.fetch_add(1);
     const Clock::time_point end = Clock::now() + server_.connect_time.load();
     std::unique_lock guard(server_.mutex_);
     while (Clock::now() < end) {
