@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr seconds longest_connect{5}, idle_kept{60};
-constexpr milliseconds look_interval{250}, longest_untended{1'000}, shortest_end{100}, last_words{500};
+constexpr milliseconds look_interval{250}, longest_untended{1'000}, last_words{500};
 // While an answer may be left to the thread. It reads one that was there at two looks.
 constexpr milliseconds watch_interval{5};
 constexpr milliseconds helping_interval{5};  // in which a request that can be cancelled looks for that
@@ -115,7 +115,7 @@ void Keeper::end(Clock::time_point by) noexcept {
   begin_to_end(by);
   std::unique_lock guard(starting_);
   if (!runs_) return;
-  const bool ended = ended_.wait_until(guard, std::max(by, Clock::now() + shortest_end), [this] { return !runs_; });
+  const bool ended = ended_.wait_until(guard, by, [this] { return !runs_; });
   if (ended && thread_.joinable()) thread_.join();  // it has nothing more to do
 }
 

@@ -19,7 +19,7 @@ constexpr Clock::time_point never = Clock::time_point::max();
 // How long a request with no_wait waits for a store that says nothing.
 constexpr seconds longest_try{2};
 constexpr milliseconds usual_answer{30};
-constexpr milliseconds longest_clear{900};
+constexpr milliseconds longest_clear{900}, shortest_end{100};
 // A wait at the store lasts so long at most, and is begun anew. So the wait of a machine that has vanished ends (B5).
 // The first: while others wait for an usher.
 constexpr seconds short_slice{1}, long_slice{10};
@@ -159,7 +159,7 @@ class NameDriver::Waiting final : public Interrupter {
  public:
   explicit Waiting(NameDriver& driver) : driver_(driver) {}
   bool interrupt(Deadline& limit) override {
-    if (session == nullptr) return true;  // nothing waits at the store
+    if (session == nullptr) return false;  // nothing waits at the store, so there are no last words to wait for
     bool unanswered = false;
     const auto use = [&](Session& side) {
       if (side.server() != session->server()) return false;  // another server has other sessions by that number
@@ -340,6 +340,7 @@ void NameDriver::housekeep(Deadline& limit) {
 }
 
 void NameDriver::end(Clock::time_point by) noexcept {
+  by = std::max(by, Clock::now() + shortest_end);  // for all of them together
   for (const auto& keeper : keepers_) keeper->begin_to_end(by);
   for (const auto& keeper : keepers_) keeper->end(by);
   {

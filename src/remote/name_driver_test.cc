@@ -322,6 +322,38 @@ TEST_F(NameDrivers, a_wait_ends_at_its_deadline_and_leaves_the_line) {  // H2
   EXPECT_TRUE(second.acquire({named("n")}, patience));
 }
 
+// A wait needs a session of its own, which is made while the request's time runs.
+TEST_F(NameDrivers, a_wait_ends_at_its_deadline_while_its_session_is_still_being_made) {  // H2
+  Process first(server, names), second(server, names);
+  second.release(second.acquire({named("n")}));  // it has a session for the name, but none to wait on
+  const auto held = first.acquire({named("n")}, patience);
+  server.connect_time = std::chrono::milliseconds(1h);
+  Clock::duration shortest = Clock::duration::max(), shortest_cancel = shortest;
+  for (int turn = 0; turn < 3; ++turn) {
+    const Clock::time_point begin = Clock::now();
+    EXPECT_FALSE(second.acquire({named("n")}, 100ms).has_value());
+    shortest = std::min(shortest, Clock::now() - begin);
+
+    std::stop_source stop;
+    const std::stop_token token = stop.get_token();
+    Clock::time_point stopped;
+    const std::uint64_t before = server.connecting;
+    std::thread cancels([&] {
+      EXPECT_TRUE(eventually([&] { return server.connecting > before; }));
+      stopped = Clock::now();
+      stop.request_stop();
+    });
+    EXPECT_THROW(second.acquire({named("n")}, patience, {}, &token), Error);
+    cancels.join();
+    shortest_cancel = std::min(shortest_cancel, Clock::now() - stopped);
+  }
+  EXPECT_LT(shortest, 1s);
+  EXPECT_LT(shortest_cancel, 1s);
+  server.connect_time = 0ms;
+  first.release(held);
+  EXPECT_TRUE(second.acquire({named("n")}, patience).has_value());
+}
+
 TEST_F(NameDrivers, processes_are_served_in_the_order_they_came) {
   Process first(server, names);
   const auto held = first.acquire({named("n")});
