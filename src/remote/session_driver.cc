@@ -490,17 +490,19 @@ std::shared_ptr<Hold> SessionDriver::resume(Hold& hold, std::uint64_t owner) {
   }
   if (!pool_.trusts(parked.server)) return nullptr;
   pool_.give(SessionPool::nobody, owner);
+  std::shared_ptr<SessionHold> resumed;
   try {
     auto next = std::make_shared<SessionHold>(parked.held, owner, parked.confirmed.load(), lease_);
     next->beating = parked.beating;
     next->beat_sent = parked.beat_sent;
     heartbeats_.replace(parked, next);
-    lose_if_unfit(*next);
-    return next;
+    resumed = std::move(next);
   } catch (...) {  // no memory; the session stays where it is
     pool_.give(owner, SessionPool::nobody);
     throw;
   }
+  lose_if_unfit(*resumed);
+  return resumed;
 }
 
 void SessionDriver::give(Hold& hold, std::uint64_t to) {
