@@ -46,6 +46,26 @@ TEST_P(Exec, the_command_does_not_outlive_the_lock_if_the_tool_is_killed) {  // 
   EXPECT_TRUE(eventually([&] { return is_free(); }));
 }
 
+TEST_P(Exec, locks_names_and_slots_while_the_command_runs) {
+  const auto exec_on = [&](std::vector<std::string> what) {
+    std::vector<std::string> arguments{HIERLOCK_BIN, "--on", url(), "exec"};
+    arguments.insert(arguments.end(), what.begin(), what.end());
+    arguments.insert(arguments.end(), {"--", "/bin/sh", "-c", "echo is ready; exec sleep 1000"});
+    return arguments;
+  };
+  Locker locker = open();
+  Program name(exec_on({"--named", "n"})), slot(exec_on({"--slots", "1", "s"}));
+  ASSERT_TRUE(name.says("is ready")) << name.said();
+  ASSERT_TRUE(slot.says("is ready")) << slot.said();
+  EXPECT_FALSE(locker.try_acquire(named("n")));
+  EXPECT_FALSE(locker.try_acquire(slots("s", 1)));
+  EXPECT_TRUE(locker.try_acquire(named("s"), 20s)) << "a name is another lock than slots of that name";
+  name.signal(SIGTERM);
+  slot.signal(SIGTERM);
+  EXPECT_TRUE(locker.try_acquire(named("n"), 20s));
+  EXPECT_TRUE(locker.try_acquire(slots("s", 1), 20s));
+}
+
 TEST_P(Exec, what_the_command_has_started_goes_on_and_so_cli_md_says) {
   Program tool = exec("sleep 1000 & echo child $! is ready; wait");
   ASSERT_TRUE(tool.says("is ready")) << tool.said();

@@ -1,8 +1,12 @@
 // Names and slots by GET_LOCK: what goes over the wire, which sessions hold them, who gets them next, and how they are
 // lost. A Locker has sessions of its own, so two of them are as two processes.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <hierlock/operate.h>
 #include <iomanip>
 #include <iostream>
 #include <set>
@@ -227,11 +231,10 @@ TEST_P(ServerNames, processes_are_served_in_the_order_they_came) {
 
 TEST_P(ServerNames, a_name_that_moves_beside_a_thief_has_one_holder) {
   // The name goes from a session that waits to one that keeps it, again and again, while a third process asks for it
-  // all the time. (That the third gets nothing in between is shown on a scripted server:
-  // src/remote/name_driver_test.cc.)
+  // all the time.
   constexpr int moves = 300;
   Locker first = open("gate=off"), second = open("gate=off"), thief = open("gate=off");
-  std::atomic<int> inside = 0, together = 0, stolen = 0, done = 0;
+  std::atomic<int> inside = 0, together = 0, done = 0;
   const auto enter = [&](Lock& lock) {
     if (++inside != 1) ++together;
     EXPECT_TRUE(lock.held());
@@ -248,17 +251,40 @@ TEST_P(ServerNames, a_name_that_moves_beside_a_thief_has_one_holder) {
   std::future<void> two = std::async(std::launch::async, [&] { work(second); });
   std::future<void> steals = std::async(std::launch::async, [&] {
     while (done < 2) {
-      if (auto lock = thief.try_acquire(named("n"))) {
-        enter(*lock);
-        ++stolen;
-      }
+      if (auto lock = thief.try_acquire(named("n"))) enter(*lock);
     }
   });
   one.get();
   two.get();
   steals.get();
   EXPECT_EQ(together, 0);
-  RecordProperty("granted_to_the_thief", stolen);
+}
+
+TEST_P(ServerNames, a_thief_that_asks_all_the_time_gets_nothing_before_the_one_in_line) {
+  constexpr int turns = 50;
+  Locker first = open("gate=off"), second = open("gate=off"), thief = open("gate=off");
+  std::atomic<int> stolen = 0, asked = 0;
+  std::atomic<bool> over = false;
+  std::future<void> steals = std::async(std::launch::async, [&] {
+    for (; !over; ++asked) {
+      if (thief.try_acquire(named("n"))) ++stolen;
+    }
+  });
+  for (int turn = 0; turn < turns; ++turn) {
+    Lock held = first.acquire(named("n"), {.timeout = 30s});
+    std::future<Lock> waits =
+        std::async(std::launch::async, [&] { return second.acquire(named("n"), {.timeout = 30s}); });
+    EXPECT_TRUE(wait_for_names(1));
+    const int before = asked;
+    EXPECT_TRUE(eventually([&] { return asked >= before + 2; })) << "what it asked before is over";
+    const int had = stolen;
+    held.release();
+    const Lock got = waits.get();
+    EXPECT_EQ(stolen, had) << "turn " << turn;
+  }
+  over = true;
+  steals.get();
+  EXPECT_GT(asked, turns);
 }
 
 TEST_P(ServerNames, more_names_than_waiting_sessions_are_waited_for) {
@@ -304,6 +330,47 @@ TEST_P(ServerNames, deadlines_and_cancellation_are_kept) {  // H2
   EXPECT_EQ(error->kind(), ErrorKind::cancelled);
   EXPECT_TRUE(wait_for_names(0)) << "nobody is left in line";
   EXPECT_TRUE(held.held());
+}
+
+// What `explain` prints takes the same lock, and gives it back.
+TEST_P(ServerNames, explain_prints_statements_that_take_the_same_name) {
+  Locker locker = open();
+  for (const Target& target : {named("n"), slots("s", 1)}) {
+    SCOPED_TRACE(target.str());
+    std::vector<std::string> said;
+    std::istringstream text(hierlock::statements(url(), std::vector<Target>{target}));
+    for (std::string line; std::getline(text, line);) {
+      if (line.starts_with("SELECT")) said.push_back(line.substr(0, line.rfind(';')));
+    }
+    ASSERT_EQ(said.size(), 2u);
+    Plain by_hand(server());
+    by_hand.ask(said[0]);
+    EXPECT_FALSE(locker.try_acquire(target));
+    by_hand.ask(said[1]);
+    EXPECT_TRUE(locker.try_acquire(target, 20s));
+  }
+}
+
+TEST_P(ServerNames, a_child_that_ends_takes_no_name_from_its_parent) {  // B6
+  std::optional<Locker> locker = open();
+  std::optional<Lock> lock = locker->acquire({named("n"), slots("s", 1)});
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool inert = !lock->held();
+    lock.reset();
+    locker.reset();
+    _exit(inert ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "it was held in the child";
+  Locker other = open();
+  EXPECT_FALSE(other.try_acquire(named("n")));
+  EXPECT_TRUE(lock->held());
+  EXPECT_FALSE(lock->lost().stop_requested());
+  lock.reset();
+  EXPECT_TRUE(other.try_acquire({named("n"), slots("s", 1)}, 20s));
 }
 
 // --- several, and with paths -----------------------------------------------------------------------------
