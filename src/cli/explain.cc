@@ -80,9 +80,8 @@ std::vector<std::string> notes(const ExplainCommand& command) {
     if (target.space() != Space::path || !target.is_shared()) continue;
     // B10: on rows, S is also what an ancestor of a writer is held in.
     out.push_back(
-        fmt::format("In rows, {} is possible only where its level is the deepest in use: rows know S and X alone, so "
-                    "writers below it "
-                    "would not be kept out.",
+        fmt::format("In rows, {} is possible only where its level is the deepest in use: rows have only S and X, so "
+                    "it would not exclude writers below it.",
                     fit_end(target.str(), 50)));
   }
   return out;
@@ -169,17 +168,17 @@ std::string explain_text(const ExplainCommand& command) {
     out += fmt::format("\nOn {}\n\n{}", plan::showable(spi::Url::parse(command.store.text).safe_text()),
                        statements_there(command));
   } else {
-    out += "\nmode  how stores with exact keys hold the node";
+    out += "\nmode  on memory:, shm: and valkey:";
     out += many ? ", in this order\n" : "\n";
   }
   if (!rows.empty()) {
-    out += fmt::format("row   how stores with bucket rows hold (level, bucket), of {} buckets\n",
+    out += fmt::format("row   on MySQL and MariaDB: the lock of row (level, bucket), of {} buckets\n",
                        grouped(command.buckets));
   }
   for (const std::string& note : notes(command)) out += "\n" + wrapped(note, "");
 
   if (many && !rows.empty()) {
-    out += "\nRows, in the one order in which everybody locks them:\n\n";
+    out += "\nRows, in the order in which every process locks them:\n\n";
     Table table({{"level", Table::Align::right}, {"bucket", Table::Align::right}, {"row"}, {"node"}});
     for (const RowNodes& row : rows) {
       bool first = true;

@@ -77,8 +77,8 @@ Options:
   --slots N                each TARGET is a name with N slots, used as written
   -w, --timeout T          wait no longer than T: 5s, 250ms, 1.5m, 1h, 1d; a
                            number without a unit means seconds; default: wait
-                           for ever, and report on stderr every 10 s who is in
-                           the way
+                           for ever, and report on stderr every 10 s which
+                           process is in the way
   -n, --no-wait            do not wait
   -E, --conflict-exit-code N
                            exit code if the lock is not acquired; default: 75
@@ -112,8 +112,8 @@ The first line names the table. For each lock, status shows its target, mode (X
 exclusive, S shared), process, age, fence, command, owner and note. With TARGET
 it shows only locks and waits at TARGET, above it or below it. It marks holders
 that are stopped, and holders that ended while their command keeps the lock.
-Then it shows the log of the table: dead processes, broken locks. status never
-makes a missing table.
+On shm: it then shows the log of the table: dead processes, broken locks and
+deadlocks. status never makes a missing table.
 
 On a database, status also shows the rows that requests wait for, and which
 waits are false contention: a wait for another id that shares the row.
@@ -176,10 +176,10 @@ reached, it reads the recorded settings there.
 
 Usage: hierlock explain [OPTIONS] TARGET...
 
-For each level of each target, explain shows the mode in stores with exact keys
-(IS, IX, S, X). Stores with a fixed table of buckets lock a row instead: explain
-shows its bucket and its mode (S or X). It also shows the bytes of the key. Both
-the exact key and the bucket come from these bytes.
+For each level of each target, explain shows the mode on memory:, shm: and
+valkey: (IS, IX, S, X). MySQL and MariaDB lock a row of a fixed table instead:
+explain shows its bucket and its mode (S or X). It also shows the bytes of the
+key. Both the exact key and the bucket come from these bytes.
 
 For several targets, explain shows the order in which every process locks their
 rows. It also shows which targets share a row and so wait unnecessarily.

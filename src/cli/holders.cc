@@ -156,7 +156,7 @@ std::string waiters_text(const std::vector<Snapshot::Waiter>& waiters, const Sna
     auto& lines = below.back();
     if (waiter.wanted != waiter.target) lines.insert(lines.begin(), "wants    " + showable(waiter.wanted));
     if (waiter.row && waiter.contention == Snapshot::Contention::shared_bucket) {
-      lines.insert(lines.begin(), "false    nobody has that, others share its row: " + row_text(*waiter.row));
+      lines.insert(lines.begin(), "false    only another id of its row is held: " + row_text(*waiter.row));
     } else if (waiter.row && waiter.contention == Snapshot::Contention::unknown) {
       lines.insert(lines.begin(), "false?   others may only share its row: " + row_text(*waiter.row));
     }

@@ -97,7 +97,7 @@ std::string nothing_held(const Snapshot& snapshot, const StatusCommand& command)
 std::string log_text(const std::vector<Snapshot::Entry>& log, bool all, std::size_t width) {
   constexpr std::size_t most_shown = 5;
   const std::size_t shown = all ? log.size() : std::min(log.size(), most_shown);
-  std::string title = "What happened to the table, the latest last";
+  std::string title = "Log of the table, oldest first";
   if (shown < log.size()) title += fmt::format(" ({} of {}; --all shows all)", shown, log.size());
   std::string out = wrapped(title, width) + "\n";
   constexpr std::size_t time_columns = 21;

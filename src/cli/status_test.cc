@@ -104,7 +104,7 @@ TEST(StatusText, shows_the_end_of_the_log_and_of_a_target_what_is_about_it) {
   Snapshot snapshot = example();
   const auto lines = [&](const StatusCommand& command) {
     const std::string text = status_of(snapshot, command, 60);
-    const std::size_t log = text.find("What happened");
+    const std::size_t log = text.find("Log of the table");
     return log == text.npos ? std::string() : text.substr(log);
   };
   EXPECT_EQ(lines({}), "");
@@ -118,7 +118,7 @@ TEST(StatusText, shows_the_end_of_the_log_and_of_a_target_what_is_about_it) {
       {{}, "2 locks on slots \"import\" 3 broken by process 12: it hung (root)", {"slots \"import\""}});
   EXPECT_EQ(lines({}).find("u4/a1"), std::string::npos) << lines({});
   EXPECT_NE(lines({}).find("u5/a1"), std::string::npos) << lines({});
-  EXPECT_NE(lines({}).find("(5 of 9; --all\nshows all)\n"), std::string::npos) << lines({});
+  EXPECT_NE(lines({}).find("(5 of 9; --all shows all)\n"), std::string::npos) << lines({});
   EXPECT_NE(lines({}).find("\n                     hierlock exec u8/a1 u9 u1/a1 --\n"), std::string::npos) << lines({});
   EXPECT_NE(lines({.all = true}).find("u1/a1 broken"), std::string::npos) << lines({.all = true});
   const auto entries = [&](const char* target) {
@@ -216,7 +216,7 @@ u1                       S     4711   3s    128
 
 target                   mode   pid  age  waits for
 u2                       X     4711   2s  pid 4711 on web3
-    false    nobody has that, others share its row: level 0, bucket 6624909
+    false    only another id of its row is held: level 0, bucket 6624909
     wants    u2/a1
     host     web4
     owner    report

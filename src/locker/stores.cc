@@ -70,7 +70,7 @@ void provision(std::string_view text, const ProvisionOptions& options) {
 std::vector<Finding> doctor(std::string_view text) {
   const spi::Url url = spi::Url::parse(text);
   const spi::Store store = find_store(url.scheme);
-  if (store.doctor == nullptr) nothing_to(url, "has no settings that could be wrong: there is nothing to look at");
+  if (store.doctor == nullptr) nothing_to(url, "has no settings that could be wrong: doctor has nothing to check");
   return store.doctor(url);
 }
 

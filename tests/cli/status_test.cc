@@ -151,7 +151,7 @@ TEST(Status, of_a_target_has_only_that_of_the_log_that_is_about_it) {
   EXPECT_NE(shown("u1").find("1 lock on u1/a1 broken by process "), std::string::npos) << shown("u1");
   EXPECT_EQ(shown("u1").find("u2/a1"), std::string::npos) << shown("u1");
   EXPECT_NE(shown("u2/a1").find("died, releasing u2/a1"), std::string::npos) << shown("u2/a1");
-  EXPECT_EQ(shown("u3").find("What happened"), std::string::npos) << shown("u3");
+  EXPECT_EQ(shown("u3").find("Log of the table"), std::string::npos) << shown("u3");
 }
 
 // B12: what a command line holds is for whoever wrote it. Others read status, the log and the messages.
@@ -185,7 +185,7 @@ TEST(Status, whoever_only_looked_and_was_ended_by_a_pipe_is_not_in_the_log) {
     const Result result = run_program({"/bin/sh", "-c", command + " | head -n 1"}, store.url());
     EXPECT_EQ(result.code, 0) << result.err;
   }
-  EXPECT_EQ(run({"status"}, store.url()).out.find("What happened"), std::string::npos);
+  EXPECT_EQ(run({"status"}, store.url()).out.find("Log of the table"), std::string::npos);
 }
 
 TEST(Status, a_holder_that_was_killed_is_marked_while_its_command_keeps_the_lock) {

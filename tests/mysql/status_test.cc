@@ -529,7 +529,7 @@ TEST_P(Status, of_the_tool_is_told_as_text_as_json_and_as_a_picture) {  // B7, H
   };
   has(tool({}, operator_server()),
       {"u1/a1/r1  X", "    note     nightly\n", "    session  ", "    host     " + host() + "\n",
-       "    false    nobody has that, others share its row: level 0, bucket 0\n",
+       "    false    only another id of its row is held: level 0, bucket 0\n",
        "level  bucket  hold  wait  falsely  targets\n"
        "    0       0     1     1  1        u1, u2\n"});
   // Other tests may lock rows of other tables on this server, which a note then tells.

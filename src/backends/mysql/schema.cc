@@ -82,7 +82,7 @@ Error made_for_others(const BucketTable& table, const std::string& made_for) {
       ErrorKind::incompatible,
       table.name + " was " + (made_for.empty() ? "not made by `hierlock provision`" : made_for) + ", and not for " +
           std::to_string(table.buckets) + " buckets and " + std::to_string(table.levels) +
-          " levels: two would lock different rows. Provision with the numbers that it was made for; or, when nobody "
+          " levels: processes with different numbers would lock different rows. Provision with the numbers that it was made for; or, when nobody "
           "locks here, drop it and its settings, and provision anew"};
 }
 
@@ -118,7 +118,7 @@ remote::Judgement judge_recorded(const endpoint::Row& row, const Layout& layout)
   }
   const auto disagree = [&](const std::string& what, std::uint64_t asked, std::uint64_t there) {
     return remote::unsafe(what + "=" + std::to_string(asked) + " was asked for, the database has recorded " +
-                              std::to_string(there) + ": with different numbers two would lock different rows",
+                              std::to_string(there) + ": processes with different numbers would lock different rows",
                           "leave it out, or write the same; another table= may have others");
   };
   if (layout.buckets.value_or(buckets) != buckets) return disagree("buckets", *layout.buckets, buckets);
