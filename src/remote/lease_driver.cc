@@ -110,14 +110,18 @@ LeaseDriver::Outcome LeaseDriver::take(const Ask& ask, Lease& lease, LeaseReques
       case LeaseReply::State::later:
         if (const Outcome outcome = wait_until(ask, reply->from); outcome != Outcome::granted) return outcome;
         // Under another id: a drop of this one may be on its way.
-        if (request.part == 0) return Outcome::again;
+        if (request.part == 0 && reply->asked) return Outcome::again;
         continue;
       case LeaseReply::State::waiting:
         break;
     }
     lease.wait();
     keeper_.waits(lease);
-    const Outcome outcome = wait(ask, lease, request);
+    struct End {
+      Lease& of;
+      ~End() { of.stop_waiting(); }
+    } end{lease};
+    const Outcome outcome = wait(ask, lease, request, group.place);
     if (outcome == Outcome::granted && store_->confirms_grants()) continue;
     if (outcome == Outcome::granted) lease.answered(group.place, 0, LeaseReply::State::granted, request.part);
     if (outcome != Outcome::full || lease.has(group.place)) return outcome;
@@ -145,7 +149,8 @@ LeaseDriver::Outcome LeaseDriver::wait_until(const Ask& ask, Clock::time_point f
   return Outcome::granted;
 }
 
-LeaseDriver::Outcome LeaseDriver::wait(const Ask& ask, Lease& lease, const LeaseRequest& request) {
+LeaseDriver::Outcome LeaseDriver::wait(const Ask& ask, Lease& lease, const LeaseRequest& request,
+                                       const std::string& place) {
   LockWait limit(ask, lease.session, *this, longest_question, LockWait::Victim::surely_waits);
   for (;;) {
     const std::optional<Clock::duration> time = limit.next();
@@ -165,6 +170,12 @@ LeaseDriver::Outcome LeaseDriver::wait(const Ask& ask, Lease& lease, const Lease
     if (lease.lost()) {
       if (request.part > 0) throw lost_error();
       return Outcome::again;
+    }
+    if (lease.wait_has_run_out(place)) {
+      if (request.part == 0) return Outcome::again;
+      throw Error(ErrorKind::unavailable, "the server has not answered for as long as a lease lasts, so " +
+                                              spi::describe(ask.plan.steps()) +
+                                              " was not added to the lock. Try again");
     }
   }
 }
@@ -269,6 +280,7 @@ void LeaseDriver::extend(Hold& hold, const Ask& ask, Extended& result) {
   std::size_t reached = 0;
   // Another thread may have released the lock meanwhile, and so knows nothing of these places.
   const auto leave_lost = [&] {
+    lease.lose();  // first: the store may grant at once what it gets back
     std::vector<std::string> places;
     for (std::size_t i = 0; i < reached; ++i) places.push_back(groups[i].place);
     give_back(lease, places, Clock::now() + longest_give_back);
@@ -329,14 +341,14 @@ bool LeaseDriver::give_back(Lease& lease, const std::vector<std::string>& places
   keeper_.remove(lease);
   bool told = true;
   for (const std::string& place : places) {
-    LeaseStore::Drop what{
-        .place = place, .id = lease.id, .number = lease.number.load(), .unanswered = lease.unanswered.load()};
+    LeaseStore::Drop what;
     try {
+      what = {.place = place, .id = lease.id, .number = lease.number.load(), .unanswered = lease.unanswered.load()};
       Deadline limit(by);
       store_->drop(what, limit);
     } catch (...) {
       told = false;
-      keeper_.drop_later(std::move(what));
+      if (!what.id.empty()) keeper_.drop_later(std::move(what));  // otherwise no memory: its lease ends
     }
   }
   return told;

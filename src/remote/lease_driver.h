@@ -53,7 +53,7 @@ class LeaseDriver final : public Driver, private Interrupter {
   Outcome take(const Ask& ask, Lease& lease, LeaseRequest& request, const LeaseGroup& group);
   std::optional<LeaseReply> ask_store(const Ask& ask, Lease& lease, const LeaseRequest& request,
                                       const LeaseGroup& group);
-  Outcome wait(const Ask& ask, Lease& lease, const LeaseRequest& request);
+  Outcome wait(const Ask& ask, Lease& lease, const LeaseRequest& request, const std::string& place);
   Outcome wait_until(const Ask& ask, Clock::time_point from);
   void raise_others(const Ask& ask, Lease& lease, const std::string& except);
   bool give_back(Lease& lease, const std::vector<std::string>& places, Clock::time_point by) noexcept;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "remote/gate.h"
 #include "remote/testing/fake_leases.h"
 
@@ -25,11 +27,20 @@ class LeaseDriving : public ::testing::Test {
   std::optional<spi::Grant> acquire(std::optional<Clock::time_point> deadline) {
     return gate_->acquire({.plan = plan_, .deadline = deadline});
   }
+  std::optional<spi::Grant> acquire_of(const spi::Plan& plan) {
+    return gate_->acquire({.plan = plan, .deadline = Clock::now() + 20s});
+  }
+  std::optional<spi::Grant> extend(const spi::Grant& grant) {
+    return gate_->extend(grant, {.plan = more_, .deadline = Clock::now() + 20s});
+  }
+  bool held(const spi::Grant& grant) { return gate_->held(grant); }
   void release(const spi::Grant& grant) { gate_->release(grant); }
 
  private:
   const Target target_ = Target::parse("u1");
   const spi::Plan plan_{target_};
+  const Target other_ = Target::parse("u2");
+  const spi::Plan more_{other_};
   FakeLeases* store_ = nullptr;
   std::unique_ptr<spi::Backend> gate_;
 };
@@ -54,6 +65,53 @@ TEST_F(LeaseDriving, a_request_that_came_too_early_asks_again_by_another_id) {  
   const std::vector<std::string> asked = store().asked();
   ASSERT_EQ(asked.size(), 2u);
   EXPECT_NE(asked[0], asked[1]);
+}
+
+TEST_F(LeaseDriving, a_request_that_was_told_of_its_grant_too_early_keeps_its_place_in_the_queue) {  // B4
+  store().confirms = true;
+  store().answer({.state = LeaseReply::State::waiting});
+  store().answer({.state = LeaseReply::State::later, .from = Clock::now() + 5ms, .asked = false});
+  const std::optional<spi::Grant> granted = acquire(Clock::now() + 20s);  // its first renewal tells that it is granted
+  ASSERT_TRUE(granted.has_value());
+  const std::vector<std::string> asked = store().asked();
+  ASSERT_EQ(asked.size(), 3u);
+  EXPECT_EQ(asked[0], asked[2]);
+  EXPECT_EQ(store().drops, 0);
+  release(*granted);
+}
+
+// Everything that the lock has goes back to the store, and to the next waiter.
+TEST_F(LeaseDriving, a_lock_is_not_held_any_more_when_an_extend_that_found_it_gone_gives_it_back) {  // B4
+  const std::optional<spi::Grant> granted = acquire(Clock::now() + 20s);
+  ASSERT_TRUE(granted.has_value());
+  store().places = {"place", "other"};
+  store().answer({.state = LeaseReply::State::granted, .number = 2});
+  store().answer({.state = LeaseReply::State::gone});
+  bool held_meanwhile = false;
+  store().on_drop = [&] { held_meanwhile = held_meanwhile || held(*granted); };
+  EXPECT_THROW(extend(*granted), Error);
+  EXPECT_FALSE(held_meanwhile);
+  EXPECT_GT(store().drops, 0);
+  EXPECT_FALSE(held(*granted));
+  store().on_drop = nullptr;
+  release(*granted);
+}
+
+// B12: nobody runs out of descriptors because of locks that had to wait once.
+TEST_F(LeaseDriving, a_lock_that_has_waited_keeps_no_descriptor) {
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  std::vector<spi::Grant> held;
+  held.push_back(*acquire(Clock::now() + 20s));  // makes the threads
+  const auto before = open_files();
+  for (int i = 0; i < 3; ++i) {
+    store().answer({.state = LeaseReply::State::waiting});
+    const Target target = Target::parse("w" + std::to_string(i));
+    held.push_back(*acquire_of(spi::Plan(target)));
+  }
+  EXPECT_EQ(open_files(), before);
+  for (const spi::Grant& grant : held) release(grant);
 }
 
 }  // namespace

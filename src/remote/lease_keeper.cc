@@ -54,9 +54,11 @@ Lease::~Lease() {
 
 // The oldest confirmation counts.
 void Lease::settle() {
-  std::int64_t oldest = places_.empty() ? 0 : std::numeric_limits<std::int64_t>::max();
-  for (const Place& place : places_) oldest = std::min(oldest, place.confirmed);
-  ends_ = oldest == 0 ? 0 : oldest + time_ - margin_;
+  std::int64_t oldest = never;
+  for (const Place& place : places_) {
+    if (place.holds) oldest = std::min(oldest, place.confirmed);
+  }
+  ends_ = oldest == 0 || oldest == never ? 0 : oldest + time_ - margin_;
 }
 
 void Lease::answered(const std::string& place, std::int64_t sent, LeaseReply::State state, unsigned part) {
@@ -92,13 +94,15 @@ void Lease::renewed(const Renewal& renewal, std::int64_t sent) {
       if (!renewal.waits || !found->waits || reply.state != State::granted) return;
       if (expected_ != renewal.place || reply.question != question_) return;  // it answers an earlier question
       found->waits = false;
+    } else if (found->confirmed > sent) {
+      return;  // the store has granted it since
     } else if (found->waits && renewal.waits && !held) {
       places_.erase(found);  // its place in the queue is gone; the waiting thread asks anew
       settle();
     }
     if (expected_ == renewal.place && renewal.waits && !answer_) {
       answer_ = reply;
-      raise(wake_);
+      if (wake_ >= 0) raise(wake_);
       if (!held || reply.state != State::gone) return;  // an extend waits, and what it extends may be gone with it
     }
   }
@@ -107,7 +111,13 @@ void Lease::renewed(const Renewal& renewal, std::int64_t sent) {
 
 bool Lease::has_run_out() const {
   const std::lock_guard guard(mutex_);
-  return !places_.empty() && !surely();
+  return std::any_of(places_.begin(), places_.end(), [](const Place& p) { return p.holds; }) && !surely();
+}
+
+bool Lease::wait_has_run_out(const std::string& place) const {
+  const std::lock_guard guard(mutex_);
+  const auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.name == place; });
+  return found != places_.end() && found->waits && now_with_suspend() >= found->confirmed + time_ - margin_;
 }
 
 void Lease::forget(const std::string& place) {
@@ -175,7 +185,7 @@ void Lease::tell(const std::string& place, const LeaseReply& reply) {
     if (known.name == place) known.waits = false;
   }
   answer_ = reply;
-  raise(wake_);
+  if (wake_ >= 0) raise(wake_);
 }
 
 std::optional<LeaseReply> Lease::answer() {
@@ -184,6 +194,11 @@ std::optional<LeaseReply> Lease::answer() {
   [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
   if (answer_) expected_.clear();
   return std::exchange(answer_, std::nullopt);
+}
+
+void Lease::stop_waiting() noexcept {
+  const std::lock_guard guard(mutex_);
+  if (wake_ >= 0) close(std::exchange(wake_, -1));
 }
 
 void Lease::set_holder(const std::shared_ptr<Hold>& holder) {

@@ -47,6 +47,8 @@ class Lease {
 
   // It had something, and its time is over. One answer, also while another thread adds its first place.
   bool has_run_out() const;
+  // The same for its place in the queue there. Other places are not concerned: their servers may answer.
+  bool wait_has_run_out(const std::string& place) const;
 
   // Where it has something. A place is known once the store has answered.
   void answered(const std::string& place, std::int64_t sent, LeaseReply::State state, unsigned part = 0);
@@ -66,6 +68,7 @@ class Lease {
   void tell(const std::string& place, const LeaseReply& reply);
   std::optional<LeaseReply> answer();  // once
   int wake() const noexcept { return wake_; }
+  void stop_waiting() noexcept;  // a lock that is held needs no descriptor
 
   void set_holder(const std::shared_ptr<Hold>& holder);
   // Tells the holder that the lock is lost, once. told(): it could be told.

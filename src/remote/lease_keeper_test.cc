@@ -136,6 +136,30 @@ TEST(LeaseAnswers, a_lock_is_lost_if_one_root_is_gone_while_another_waits) {  //
   EXPECT_FALSE(lease->answer().has_value()) << "the extend waits for another root";
 }
 
+// In a cluster one node is silent, and the others are not.
+TEST(LeaseAnswers, a_lock_is_not_lost_because_its_extend_waits_at_a_silent_place) {  // B4
+  const std::int64_t now = now_with_suspend(), long_ago = now - std::chrono::nanoseconds(20s).count();
+  Lease lease("id", 1, 10s);
+  lease.answered("one", now, LeaseReply::State::granted);
+  lease.answered("two", long_ago, LeaseReply::State::waiting, 1);
+  EXPECT_TRUE(lease.surely());
+  EXPECT_FALSE(lease.has_run_out());
+  EXPECT_TRUE(lease.wait_has_run_out("two")) << "the extend does not wait there for ever";
+  EXPECT_FALSE(lease.wait_has_run_out("one"));
+  lease.answered("two", 0, LeaseReply::State::granted, 1);
+  EXPECT_FALSE(lease.surely()) << "what it was granted there may have ended by now";
+}
+
+TEST(LeaseAnswers, do_not_count_if_they_are_older_than_a_grant) {  // B4
+  const std::int64_t now = now_with_suspend();
+  Lease lease("id", 1, 10s);
+  lease.answered("place", now, LeaseReply::State::granted);
+  lease.renewed({.place = "place", .id = "id", .reply = LeaseReply{}}, now - 1);
+  EXPECT_FALSE(lease.lost());
+  lease.renewed({.place = "place", .id = "id", .reply = LeaseReply{}}, now + 1);
+  EXPECT_TRUE(lease.lost());
+}
+
 TEST(LeaseAnswers, a_lease_that_gets_its_first_place_has_not_run_out) {  // B4
   std::vector<std::unique_ptr<Lease>> leases;
   for (int i = 0; i < 20'000; ++i) leases.push_back(std::make_unique<Lease>("id", 1, 10s));

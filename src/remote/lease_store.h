@@ -2,7 +2,8 @@
 // renewed in time. LeaseDriver makes a Driver of it.
 //
 // Any thread may make any call, several at a time. Exceptions are hierlock::Error. After `unavailable` the store may or
-// may not have done the call. Every call may be repeated, because requests carry an id.
+// may not have done the call. Every call may be repeated, because requests carry an id. Only break_locks() may not: a second
+// one might hit the next holder.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +41,7 @@ struct LeaseReply {
   std::uint64_t question = 0;  // granted: LeaseRequest::question of the question that this answers
   Clock::time_point from{};
   bool repeated = false;  // the store was asked more than once. An earlier question may still arrive
+  bool asked = true;      // later: false if the store was not asked, so it has heard nothing of this question
 };
 
 struct LeaseRequest {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -387,6 +388,75 @@ TEST_F(Cluster, a_silent_node_ends_no_lock_at_another_one) {  // B4, B12
     return std::all_of(elsewhere.begin(), elsewhere.end(), [](const Lock& lock) { return lock.held(); });
   };
   EXPECT_FALSE(eventually([&] { return !all_held(); }, 3s)) << "a lock at a node that answers is lost";
+  EXPECT_TRUE(is_whole());
+}
+
+// The owner of the extend may never get what it asks for, but what it has does not depend on the silent node.
+TEST_F(Cluster, an_extend_that_waits_at_a_silent_node_ends_and_leaves_its_lock) {  // B4
+  Locker locker = hierlock::open(url("lease=1500")), other = hierlock::open(url("lease=1500"));
+  Node& silent = owner_of(place_of("u1"));
+  const auto elsewhere =
+      std::find_if(roots.begin(), roots.end(), [&](const auto& root) { return &owner_of(place_of(root)) != &silent; });
+  ASSERT_NE(elsewhere, roots.end());
+  Lock lock = locker.acquire(*elsewhere, {.timeout = 30s});
+  const Lock there = other.acquire("u1", {.timeout = 30s});
+  auto extends = std::async(std::launch::async, [&] { lock.extend("u1", {.timeout = 30s}); });
+  ASSERT_TRUE(eventually([&] { return locker.snapshot().anybody_waits("u1"); }));
+  ASSERT_EQ(silent.ask({"CLIENT", "PAUSE", "6000", "ALL"}), "OK");
+  EXPECT_TRUE(fails_with(ErrorKind::unavailable, [&] { extends.get(); }));
+  EXPECT_TRUE(lock.held());
+  EXPECT_TRUE(is_whole());
+}
+
+TEST_F(Cluster, a_deadlock_is_found_while_another_node_is_silent) {  // B11
+  Locker one = hierlock::open(url("publish_after=0")), two = hierlock::open(url("publish_after=0"));
+  Node* const notices = &owner_of("hl:" + table_ + ":{notices}");
+  std::vector<std::string> alive;
+  std::string there;
+  for (const std::string& root : roots) {
+    Node& node = owner_of(place_of(root));
+    if (&node == notices) {
+      alive.push_back(root);
+    } else {
+      there = root;
+    }
+  }
+  for (int i = 0; alive.size() < 2; ++i) {
+    const std::string root = "more" + std::to_string(i);
+    if (&owner_of(place_of(root)) == notices) alive.push_back(root);
+  }
+  ASSERT_FALSE(there.empty());
+  Lock taken = one.acquire(there, {.timeout = 30s});
+  std::stop_source stop;
+  std::jthread waits([&] {
+    try {
+      static_cast<void>(two.acquire(there, {.timeout = 60s, .cancel = stop.get_token()}));
+    } catch (const Error&) {  // its node is silent
+    }
+  });
+  Lock first = one.acquire(alive[0], {.timeout = 30s}), second = two.acquire(alive[1], {.timeout = 30s});
+  ASSERT_TRUE(eventually([&] { return one.snapshot().anybody_waits(there); }));
+  ASSERT_EQ(owner_of(place_of(there)).ask({"CLIENT", "PAUSE", "8000", "ALL"}), "OK");
+  const auto crosses = [](Lock& lock, const std::string& root) {
+    try {
+      lock.extend(root, {.timeout = 30s});
+      return false;
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::deadlock;
+    }
+  };
+  const Clock::time_point begin = Clock::now();
+  auto other_way = std::async(std::launch::async, [&] {
+    const bool deadlock = crosses(second, alive[0]);
+    second.release();
+    return deadlock;
+  });
+  const bool deadlock = crosses(first, alive[1]);
+  first.release();
+  EXPECT_NE(deadlock, other_way.get());
+  EXPECT_LT(Clock::now() - begin, 4s);
+  stop.request_stop();
+  waits.join();
   EXPECT_TRUE(is_whole());
 }
 

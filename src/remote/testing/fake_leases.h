@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -21,6 +22,7 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
   std::atomic<std::chrono::milliseconds> drop_takes{std::chrono::milliseconds(0)};
   std::atomic<int> drops{0};
   std::atomic<bool> answers_waits{true};  // when they are renewed
+  std::atomic<bool> confirms{false};      // confirms_grants()
   std::atomic<bool> silent{false};        // it does not answer those who want to listen
 
   void say(LeaseNews news) {
@@ -33,12 +35,16 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
     const std::lock_guard guard(mutex_);
     answers_.push_back(reply);
   }
+  // The places of a plan, one group each.
+  std::vector<std::string> places{"place"};
+  // Called when something is given back, before it counts.
+  std::function<void()> on_drop;
   std::vector<std::string> asked() {  // ids, in the order of the questions
     const std::lock_guard guard(mutex_);
     return asked_;
   }
 
-  Capabilities capabilities() const override { return {}; }
+  Capabilities capabilities() const override { return {.extends = true, .exact_keys = true}; }
   void check(const spi::Plan&) const override {}
   Cell cell_of(Space, std::uint8_t, std::string_view, Mode) const override { return {}; }
   NoticeStore& notices() override { return *this; }
@@ -47,16 +53,23 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
   void describe(Snapshot&) const override {}
   void end(Clock::time_point) noexcept override {}
 
-  std::vector<LeaseGroup> groups(const spi::Plan&) const override { return {{"place", {}}}; }
+  std::vector<LeaseGroup> groups(const spi::Plan&) const override {
+    std::vector<LeaseGroup> groups;
+    for (const std::string& place : places) groups.push_back({place, {}});
+    return groups;
+  }
   LeaseReply take(const LeaseRequest& request, const LeaseGroup&, WaitLimit&) override {
     const std::lock_guard guard(mutex_);
     asked_.push_back(request.id);
+    question_ = request.question;
     if (answers_.empty()) return {.state = LeaseReply::State::granted, .number = 1};
     const LeaseReply reply = answers_.front();
     answers_.erase(answers_.begin());
     return reply;
   }
+  bool confirms_grants() const override { return confirms; }
   LeaseReply drop(const Drop&, WaitLimit&) override {
+    if (on_drop) on_drop();
     if (refuses_drops) throw Error(ErrorKind::unavailable, "the script was refused");
     std::this_thread::sleep_for(drop_takes.load());
     ++drops;
@@ -64,7 +77,7 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
   }
   void renew(std::span<Renewal> renewals, WaitLimit&) override {
     for (Renewal& one : renewals) {
-      if (answers_waits || !one.waits) one.reply = LeaseReply{.state = LeaseReply::State::granted};
+      if (answers_waits || !one.waits) one.reply = LeaseReply{.state = LeaseReply::State::granted, .question = question_};
     }
   }
   void start_listening(WaitLimit& limit) override {
@@ -85,8 +98,11 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
   std::vector<LeaseNews> news_;
   std::vector<LeaseReply> answers_;
   std::vector<std::string> asked_;
+  std::atomic<std::uint64_t> question_{0};  // of the last take()
 
-  Published publish(std::span<const Notice>, Deadline&) override { return {}; }
+  Published publish(std::span<const Notice> notices, Deadline&) override {
+    return {.written = std::vector<bool>(notices.size(), true)};
+  }
   bool remove(std::span<const std::uint64_t>, Deadline&) override { return true; }
   std::optional<std::size_t> keep_alive(std::span<const std::uint64_t>, Deadline&) override { return {}; }
   std::optional<std::vector<Notice>> read(Deadline&) override { return {}; }
