@@ -36,11 +36,14 @@ struct Connections::Batch {
   std::unique_ptr<Connection> connection{};
   std::size_t commands = 0;  // that have no reply yet
   bool waits = false;        // the last one is WAIT
+  bool failed = false;       // its connection may have replies that nobody has read
 
   ~Batch() {
-    if (commands == 0) of.put_back(node, std::move(connection));
+    if (commands == 0 && !failed) of.put_back(node, std::move(connection));
   }
   void fail(const Error& error) {
+    commands = 0;
+    failed = true;
     for (Call* call : calls) call->failed = std::make_shared<const Error>(error);
     if (of.slots_.known()) of.slots_are_old_ = true;
   }
@@ -195,7 +198,8 @@ void Connections::send(Batch& batch, std::string_view script, WaitLimit& limit) 
 }
 
 void Connections::receive(Batch& batch, std::string_view script, WaitLimit& limit) {
-  std::vector<Reply> replies = batch.connection->receive_all(std::exchange(batch.commands, 0), limit);
+  std::vector<Reply> replies = batch.connection->receive_all(batch.commands, limit);
+  batch.commands = 0;  // not before: without memory some of them are left unread
   const bool replicated = !batch.waits || replies.back().number >= static_cast<std::int64_t>(options_.wait_replicas);
   std::size_t at = 0;
   for (Call* call : batch.calls) {

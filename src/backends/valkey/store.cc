@@ -171,7 +171,7 @@ LeaseReply KeyStore::take(const remote::LeaseRequest& request, const remote::Lea
        std::to_string(request.part) + (request.wait ? " 1 " : " 0 ") + std::to_string(request.session) + " " + channel_,
        words_of(group.nodes)}};
   call.confirm = !probe;
-  const LeaseReply later{.state = LeaseReply::State::later, .from = connections_.grants_from()};
+  const LeaseReply later{.state = LeaseReply::State::later, .from = connections_.grants_from(), .asked = false};
   if (!probe && Clock::now() < later.from) return later;
   const Reply& reply = connections_.run(locks_lua, call, limit);
   if (reply.items.at(0).text == "slots") {
@@ -183,7 +183,12 @@ LeaseReply KeyStore::take(const remote::LeaseRequest& request, const remote::Lea
   // The connection was made just now, and the server with it. What an extend has got there stays: asked once more, the
   // server tells what the request then has.
   if (!probe && Clock::now() < connections_.grants_from()) {
-    if (request.part == 0) drop({group.place, request.id, request.part, 0, true}, limit);
+    if (request.part == 0) {
+      try {
+        drop({group.place, request.id, request.part, 0, true}, limit);
+      } catch (const Error&) {  // the driver drops it once more. Only, it must not ask again by this id
+      }
+    }
     return {.state = LeaseReply::State::later, .from = connections_.grants_from()};
   }
   LeaseReply answer = reply_of(reply);
@@ -206,12 +211,22 @@ LeaseReply KeyStore::take(const remote::LeaseRequest& request, const remote::Lea
 std::size_t KeyStore::break_locks(const std::string& place, const remote::LeaseNode& node, WaitLimit& limit) {
   Connections::Call call{keys_at(place), {"break", node.name}};
   call.once = true;  // if the reply was lost, a second break might take the lock from the next holder
-  const Reply broken = connections_.run(locks_lua, call, limit);
+  Reply broken;
+  try {
+    broken = connections_.run(locks_lua, call, limit);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unavailable) throw;
+    throw Error(ErrorKind::unavailable, std::string(error.what()) +
+                                            ". The lock may have been broken: look at `status` before you try again");
+  }
   Connections::Call ask{keys_at(place), {"free", "0"}};
   for (std::size_t i = 1; i < broken.items.size(); ++i) ask.arguments.push_back(broken.items[i].text);
   const Clock::time_point end = Clock::now() + acknowledge_time;
-  while (broken.items.size() > 1 && connections_.run(locks_lua, ask, limit).number > 0 && Clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  try {
+    while (broken.items.size() > 1 && connections_.run(locks_lua, ask, limit).number > 0 && Clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  } catch (const Error&) {  // broken it is, all the same
   }
   return static_cast<std::size_t>(broken.items.at(0).number);
 }
