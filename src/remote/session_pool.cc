@@ -632,7 +632,8 @@ void SessionPool::make_another(const Session& like) noexcept {
 
 // --- on the side -----------------------------------------------------------------------------------------
 
-bool SessionPool::on(Side& side, Clock::time_point free_by, const Use& use, Deadline& limit) noexcept {
+bool SessionPool::on(Side& side, Clock::time_point free_by, const Use& use, Deadline& limit,
+                     std::optional<Error>* why) noexcept {
   std::unique_lock guard(side.mutex, std::defer_lock);
   if (!guard.try_lock_until(free_by)) return false;
   for (int tries = 0; tries < 2 && limit.next(); ++tries) {
@@ -645,14 +646,18 @@ bool SessionPool::on(Side& side, Clock::time_point free_by, const Use& use, Dead
         side.session = connect(limit);
       }
       if (use(*side.session)) return true;
-    } catch (...) {  // none can be had
+    } catch (const Error& error) {  // none can be had
+      if (why != nullptr) *why = error;
+    } catch (...) {
     }
     side.session.reset();
   }
   return false;
 }
 
-bool SessionPool::on_the_side(const Use& use, Deadline& limit) noexcept { return on(side_, limit.end(), use, limit); }
+bool SessionPool::on_the_side(const Use& use, Deadline& limit, std::optional<Error>* why) noexcept {
+  return on(side_, limit.end(), use, limit, why);
+}
 
 bool SessionPool::urgently_on_the_side(const Use& use, Deadline& limit) noexcept {
   const Clock::time_point soon = std::min(limit.end(), Clock::now() + usually_free);

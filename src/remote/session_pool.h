@@ -154,9 +154,9 @@ class SessionPool {
 
   // Runs `use` on the side session, which is for work other than locks and is made when first needed. Only one `use`
   // runs on it at a time. `limit` also covers the wait for the session and connecting. False: `use` could not be
-  // called, or returned false.
+  // called, or returned false; `why`: the error that kept it from it, if it was one.
   using Use = std::function<bool(Session&)>;
-  bool on_the_side(const Use& use, Deadline& limit) noexcept;
+  bool on_the_side(const Use& use, Deadline& limit, std::optional<Error>* why = nullptr) noexcept;
   // The same for urgent work: if the side session is busy, it uses a second one.
   bool urgently_on_the_side(const Use& use, Deadline& limit) noexcept;
   // How many sessions there may be beyond `most`: the two on the side.
@@ -248,7 +248,8 @@ class SessionPool {
     TimedMutex mutex;
     std::unique_ptr<Session> session;  // guarded by it
   };
-  bool on(Side& side, Clock::time_point free_by, const Use& use, Deadline& limit) noexcept;
+  bool on(Side& side, Clock::time_point free_by, const Use& use, Deadline& limit,
+          std::optional<Error>* why = nullptr) noexcept;
   Side side_, urgent_;
   SharedDeadline ending_;
 };

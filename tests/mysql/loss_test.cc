@@ -269,13 +269,18 @@ TEST_P(Loss, heartbeats_are_not_on_the_way_of_a_lock) {  // B4
   Relay relay(server().host, server().port);
   Locker locker = hierlock::open(through(relay));
   int executes = 0, rollbacks = 0, others = 0;
+  std::string which;
   // release() does not wait for its ROLLBACK, so the relay may see it later.
   const auto given_back = [&] {
     return eventually([&] {
       executes = rollbacks = others = 0;
+      which.clear();
       bool all = false;
       for (const Relay::Command& command : relay.commands()) {
         ++(locks(command) ? executes : rolls_back(command) ? rollbacks : others);
+        if (!locks(command) && !rolls_back(command)) {
+          which += std::to_string(command.connection) + ": " + std::to_string(command.code) + " " + command.text + "\n";
+        }
         if (locks(command) || rolls_back(command)) all = rolls_back(command);
       }
       return all;
@@ -289,9 +294,9 @@ TEST_P(Loss, heartbeats_are_not_on_the_way_of_a_lock) {  // B4
   const auto took = Clock::now() - begin;
   EXPECT_TRUE(given_back());
   EXPECT_EQ(executes, 100);
-  EXPECT_EQ(rollbacks, 100);
+  EXPECT_EQ(rollbacks, 100) << which;
   if (took < 1s) {
-    EXPECT_EQ(others, 0);
+    EXPECT_EQ(others, 0) << which;
   }
 }
 

@@ -240,7 +240,7 @@ TEST_P(Settings, a_floor_that_cannot_be_raised_is_told) {  // B3
   EXPECT_TRUE(locker.acquire("u1").held());
   plain().ask("DO BENCHMARK(18000000, UUID_SHORT())");
   EXPECT_TRUE(fails_with(
-      ErrorKind::unavailable, [&] { (void)locker.acquire("u1"); }, "fence floor"));
+      ErrorKind::denied, [&] { (void)locker.acquire("u1"); }, "raise the fence floor"));
   EXPECT_TRUE(all_free());
 }
 

@@ -138,8 +138,11 @@ bool Fences::due() const {
   return newest_ != nullptr && highest_.load() + fence_slack / 2 > newest_->limit.load();
 }
 
-bool Fences::raise(Connection& connection, Mint& mint, WaitLimit& limit) {
+bool Fences::raise(Connection& connection, Mint& mint, WaitLimit& limit, std::optional<Error>* why) {
   const Locked locked = settle(connection, 0, &mint, limit);
+  if (why != nullptr && !locked.reply.well()) {
+    *why = error_of(locked.reply, "raise the fence floor in " + layout_.settings_table());
+  }
   if (!locked.row) return false;
   mint.limit = locked.row->floor + fence_slack;
   return true;

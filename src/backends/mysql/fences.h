@@ -112,9 +112,9 @@ class Fences {
   std::uint64_t highest() const noexcept { return highest_.load(); }
   // True if the floor should be raised soon, before an acquire has to do it.
   bool due() const;
-  // Raises the floor to the server's present number, and commits. False: the server said no, or `mint` is not what is
-  // recorded any more.
-  bool raise(Connection& connection, Mint& mint, WaitLimit& limit);
+  // Raises the floor to the server's present number, and commits. False: the server said no, which is in `why`, or
+  // `mint` is not what is recorded any more.
+  bool raise(Connection& connection, Mint& mint, WaitLimit& limit, std::optional<Error>* why = nullptr);
 
  private:
   struct Locked;

@@ -173,10 +173,14 @@ std::int64_t RowStore::fence_of(Mint& mint, std::uint64_t minted) {
   const std::uint64_t number = fences_.minted(mint, minted);
   if (number > mint.limit) {
     Deadline soon(connect_time);
+    std::optional<Error> why;
     const bool raised = services_->pool().on_the_side(
-        [&](Session& side) { return side.server() == mint.name && fences_.raise(connection_of(side), mint, soon); },
-        soon);
+        [&](Session& side) {
+          return side.server() == mint.name && fences_.raise(connection_of(side), mint, soon, &why);
+        },
+        soon, &why);
     if (!raised || number > mint.limit) {
+      if (why && why->kind() == ErrorKind::denied) throw Error(*why);
       throw Error(ErrorKind::unavailable, "the lock was given back: the fence floor in " +
                                               options_.layout.settings_table() +
                                               " could not be raised. Try again; see doctor if this goes on");
