@@ -64,7 +64,7 @@ Figures<3> pairs_of(hierlock::Locker& locker, ValkeySession& by_hand, std::size_
     };
     for (std::size_t turn = 0; turn < turns; ++turn) {
       times[0].push_back(timed([&] { locker.acquire(path).release(); }));
-      by_hand.ping();  // the answer of the last release is not waited for: its work must not count for the peer
+      by_hand.ping();  // its first word after a while must not count
       times[1].push_back(timed([&] {
         by_hand.ping();
         by_hand.ping();

@@ -21,7 +21,8 @@ enum class ErrorKind : std::uint8_t {
   busy,              // the request must not wait, and another owner is in the way                    retryable
   deadlock,          // the wait would never end; what() and cycle() say why                          retryable
   cancelled,         // the stop_token was triggered, before the call or during the wait
-  lost,              // the store took the lock away, or this process is a forked child
+  lost,              // the store took the lock away, or this process is a forked child; in rows.h also: the fence
+                     // was too low, or a COMMIT was not answered
   not_provisioned,   // the store lacks rows or tables that this lock needs
   unsupported,       // this store cannot do that, or is not linked in; see Capabilities
   incompatible,      // two parties disagree on a setting (bucket count, number of slots, file format)

@@ -135,9 +135,9 @@ struct Result {
   std::vector<std::string> proves;
   std::vector<std::string> about;  // the scenario's description, line by line
   // The `fact` lines for this engine, by their first word: `fact level read committed` is {"level", "read committed"}.
-  // html() draws the table of X2 from `level`, `anomaly` and `shows` (`happens`, `prevented`).
+  // html() draws the table of X2 from `level`, `anomaly` and `shows` (any text, such as `happens`).
   std::map<std::string, std::string> facts;
-  std::string engine;   // `mysql`, `mariadb`, `postgres`, `sqlite`, `memory`, `shm`
+  std::string engine;   // `mysql`, `mariadb`, `postgres`, `sqlite`, `memory`, `shm`, `valkey`, `redis`
   std::string version;  // the server's version; empty if there is no server
   std::string url;      // without its password
   Verdict verdict = Verdict::error;
@@ -157,10 +157,10 @@ std::string_view to_string(Result::Verdict verdict) noexcept;
 // --- playing ------------------------------------------------------------------------------------------------------
 
 struct RunOptions {
-  // If the engine neither answers a step nor shows that it waits for this long, the step is `unknown`. The same applies
-  // if a cycle of waits lasts this long.
+  // If the engine neither answers a step nor shows that it waits for this long, the step is `unknown`. If a
+  // cycle of waits lasts this long, its waits count as ordinary waits.
   std::chrono::nanoseconds patience = std::chrono::seconds(15);
-  // The names of all steps, in another order than the file's. The steps of one session must keep their order. Empty:
+  // Names of steps, in another order than the file's. Of each session they are the first steps, in their order. Empty:
   // the file's order. The expectations are for the file's order, so a schedule ignores them: see permute().
   std::vector<std::string> schedule{};
   // True: read the engine's lock table after every step, for a report. False: read it only if a step does not answer.
@@ -173,9 +173,11 @@ struct RunOptions {
 // True if this build can play scenarios at such a URL.
 bool knows(std::string_view url);
 
-// Plays a scenario at a URL: memory:, shm:…, mysql://…, postgres://…, sqlite:. It throws only invalid_argument for a
-// malformed URL, and unsupported for an engine that this build does not have. The Result reports all later errors. A
-// server plays one scenario at a time: a second run, also of another user, waits for the first.
+// Plays a scenario at a URL: memory:, shm:…, mysql://…, postgres://…, sqlite:, valkey://…, redis://…. It
+// throws only invalid_argument for a
+// malformed URL or schedule, and unsupported for an engine that this build does not have. The Result reports all later
+// errors. On a MySQL or MariaDB server, in a PostgreSQL database and in a SQLite folder, a second run waits for the
+// first, also one of another user. Valkey and Redis do not enforce this.
 Result run(const Scenario& scenario, std::string_view url, const RunOptions& options = {});
 
 // The text of the scenario, with the actual results as its expectations. If an expectation was met, its line does not
@@ -233,11 +235,12 @@ class Venue;  // private to the lab
 struct RunAllOptions {
   RunOptions run{};
   // On MariaDB at most so many scenarios are played at the same time, because the server renews its view of waits only
-  // ten times a second. Each has a schema of its own (`hierlock_lab_1` and so on), and nothing of one counts in
-  // another. Scenarios that may reach beyond their schema are played alone: names of GET_LOCK, settings of the server,
+  // ten times a second. Each has a schema of its own (`hierlock_lab_1` and so on), and a session of one is no
+  // blocker in another. Scenarios that may reach beyond their schema are played alone: names of GET_LOCK, settings of
+  // the server,
   // accounts, other schemas, lock steps, or more than 8 sessions. 1: one after another. Other engines ignore this.
   unsigned side_by_side = 8;
-  // Told each result in the order of the scenarios, by the thread that called run_all().
+  // Called with each result, in the order of the scenarios, on the thread that called run_all().
   std::function<void(std::size_t index, const Result& result)> on_result{};
 };
 
@@ -254,9 +257,9 @@ class Runner {
   // As run() and permute() above.
   Result run(const Scenario& scenario, const RunOptions& options = {});
   Permuted permute(const Scenario& scenario, const PermuteOptions& options = {});
-  // What run() says of each of them, in the same order. A scenario that ends in an error side by side is played again
-  // alone. A file with several orders is not for this: name Scenario::orders(). `run.on_event` may be told by other
-  // threads, one at a time.
+  // Returns the Result of each scenario, as run() does, in the same order. It plays a scenario that ends in an error
+  // side by side again, alone. A file with several orders is not for this: name Scenario::orders(). Other
+  // threads may call `run.on_event`, one at a time.
   std::vector<Result> run_all(std::span<const Scenario> scenarios, const RunAllOptions& options = {});
 
  private:

@@ -82,7 +82,7 @@ class Lock {
 
   // Adds a target to this lock, or upgrades a shared target to exclusive. One release ends all of it. Afterwards
   // fence() is a new, higher number. The request acts for the lock's owner; options.owner is ignored. On failure:
-  //   timeout, busy, cancelled, exhausted, invalid_argument: the lock holds the same targets as before. (On mysql: some
+  //   any error except the next two, such as timeout or unavailable: the lock keeps its targets. (On mysql: some
   //   new rows may stay locked at the server until the release, so others may wait for them unnecessarily.)
   //   deadlock: the whole lock is released, held() is false
   //   lost: the store has taken the lock away, and held() is false. Release it as usual. (On mysql: also if the wait

@@ -10,7 +10,7 @@
 // Threads: any number of threads may use a Locker at once.
 //
 // Lifetime: a Locker may be destroyed while locks are held. The locks stay held until they are released. Then the
-// Locker's connections are closed and its thread ends, on stores that have them. The memory is freed when no lock is
+// Locker's connections are closed and its threads end, on stores that have them. The memory is freed when no lock is
 // held and every thread that used the Locker has ended or has opened, closed or started to use another Locker.
 //
 // fork(): the child cannot use a Locker of its parent. Acquiring throws Error(lost), handles do nothing, and the

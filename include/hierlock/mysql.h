@@ -14,8 +14,8 @@
 //     ?buckets=N ?levels=N    must match the settings that the table NAME_settings records; a new table has 10,000,000
 //                             and 3 by default
 //     ?provision=lazy         makes missing tables and rows when they are first needed; otherwise: not_provisioned
-//     ?connections=N          at most N connections (default 16): each held lock on a path needs one. Names and slots
-//                             need at most 8 more
+//     ?connections=N          at most N connections for paths (default 16): each held lock on a path needs one. The
+//                             Locker opens up to 3 more, and at most 8 more for names and slots
 //     ?gate=off               a released lock always goes back to the server, never directly to a local waiter
 //     ?publish_after=MS       publishes locks and waits of this age for status and deadlock detection (default 1000)
 //     ?views=off              snapshots and deadlock detection do not read the server's own views (default on)

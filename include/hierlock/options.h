@@ -18,7 +18,8 @@ class Owner;
 // For one acquire: locker.acquire("u1/a1", {.timeout = 50ms, .cancel = token, .note = "order 17"}).
 struct AcquireOptions {
   // How long to wait. None: for ever. Zero: do not wait; a conflict is `busy`. (If another process is stopped in the
-  // middle of a change, shm: may still take up to 1 s.) A negative timeout counts as zero.
+  // middle of a change, shm: may still take up to 1 s. If a server does not answer, the call may take 5 s, then throws
+  // `unavailable`.) A negative timeout counts as zero.
   std::optional<std::chrono::nanoseconds> timeout{};
   // Ends the wait with `cancelled`.
   std::stop_token cancel{};
@@ -57,7 +58,8 @@ enum class Owners : std::uint8_t {
 // For one Locker: hierlock::open("memory:", {.owners = Owners::per_handle}).
 struct OpenOptions {
   Owners owners = Owners::per_thread;
-  // Called for acquires that wait or are refused. (stats() only counts acquires that are granted without a wait.) It
+  // Called for acquires and extends that wait or are refused. Those that are granted without a wait cause no event:
+  // only stats() counts them. The callback
   // runs on the waiting thread, while the thread holds no mutex of the library. It must not throw; exceptions are
   // dropped.
   std::function<void(const Event&)> on_event{};

@@ -441,8 +441,9 @@ class Session {
   std::optional<Row> fetch_for_update(const Table& table, const Key& key, const LockOptions& options = {});
 
   // Locks rows of one or several tables in an order that all callers of this function share. The order is by table
-  // name, then by primary key as the database compares it (X8). So two callers never deadlock over these rows. It sends
-  // one statement per table. It returns the rows in that order, without missing and skipped rows. A time limit counts
+  // name, then by primary key as the database compares it (X8). So two callers never deadlock over these rows. It locks
+  // the rows of each table by one SELECT. Time limits and force_increment need more statements. It returns the rows in
+  // that order, without missing and skipped rows. A time limit counts
   // for all rows together.
   std::vector<Row> lock_in_order(std::vector<RowsOf> wanted, const LockOptions& options = {});
 

@@ -80,7 +80,8 @@ struct Snapshot {
     std::vector<std::string> targets{};    // known targets of this row, sorted
   };
   // An entry of the log, which keeps the last few dozen events: a dead process, a broken lock, a deadlock. `shm:` logs
-  // events of all its processes. Every other store logs events of this Locker only.
+  // events of all its processes, memory:NAME events of all Lockers of that name. Every other store logs events of this
+  // Locker only.
   struct Entry {
     std::chrono::system_clock::time_point when{};
     std::string text;
@@ -104,7 +105,7 @@ struct Snapshot {
 struct Stats {
   struct Kind {
     std::uint64_t grants = 0;           // acquires and extends that succeeded
-    std::uint64_t waits = 0;            // acquires that had to wait
+    std::uint64_t waits = 0;            // acquires and extends that had to wait
     std::chrono::nanoseconds waited{};  // time of these waits, whether they succeeded or not
     std::uint64_t deadlocks = 0;
   };

@@ -1,6 +1,6 @@
 // LeaseKeeper: renews the leases of all locks and waits of a Locker, and tells holders whose lock is lost.
 //
-// One thread renews. It sends all due renewals in one round trip. It looks at a lease only when the lease is due, and
+// One thread renews. It sends due renewals together, 1,000 in a round trip. It looks at a lease only when the lease is due, and
 // an acquire does not wake it. A second thread receives the store's messages about grants. A lost message costs only
 // time, because the first thread also asks about waits twice a second.
 #pragma once
