@@ -43,7 +43,8 @@ struct Finding {
   std::string fix;   // what to do; empty if the verdict is good
 };
 std::string_view to_string(Finding::Verdict verdict) noexcept;
-// Reports what is unsafe or slow in this setup (H17). Changes nothing, except that on Valkey it takes and releases a lock.
+// Reports what is unsafe or slow in this setup (H17). It changes nothing, except that on Valkey it takes and releases a
+// lock of its own.
 std::vector<Finding> doctor(std::string_view url);
 
 // Returns the statements that the store would receive to acquire and release these targets.
