@@ -225,25 +225,19 @@ class DeadlockFinder::Graph {
       }
     }
   }
-  static Place first_place(const Notice& waiter) {
-    Place first = place(waiter.nodes.front().cell);
-    for (const Node& wanted : waiter.nodes) first = std::min(first, place(wanted.cell));
-    return first;
-  }
 
   void waits_before(const Notice& waiter, const Notice& other, std::vector<InTheWay>& result) {
     if (waiter.queued() || other.queued()) return;  // see Notice::behind
     const Shown at_store = shown(waiter, other);
     if (at_store == Shown::no) return;
     const Limit mine = limit(waiter), others = limit(other);
-    const Place first = first_place(waiter);
     for (const Node& wanted : waiter.nodes) {
       for (const Node& asked : other.nodes) {
         if (!conflict(wanted.cell, asked.cell)) continue;
         const Place at = place(wanted.cell);
         if (at > mine.at || at > others.at) continue;
         const bool may_have_passed = at < others.at;
-        const bool may_stand_there = !(mine.held && at == mine.at) && (at != first || stands_before(other, waiter));
+        const bool may_stand_there = !(mine.held && at == mine.at);
         if (at_store == Shown::yes || may_have_passed || may_stand_there) {
           result.push_back({&other, at_store == Shown::yes, wanted.cell});
         }
@@ -253,12 +247,11 @@ class DeadlockFinder::Graph {
 
   // --- components ------------------------------------------------------------------------------------------
 
-  // The graph has more edges than there really are, never fewer: the store's view is left out, and so is the order of
-  // waits at a cell that is not the first of a plan. What is in no component with a `held` vertex is in no cycle.
+  // The graph has more edges than there really are, never fewer: the store's view is left out. What is in no component
+  // with a `held` vertex is in no cycle.
   //
   // wait  -> held(cell, mode)     -> owners that hold the cell in a conflicting mode
   // wait  -> waited(cell, mode)   -> waits for the cell in a conflicting mode that may have passed it or stand there
-  // wait  -> older(cell, mode, i) -> the older ones among the waits for its first cell, one after the other
   // wait  -> slots(cell)          -> owners that hold a slot, if all slots have holders
   // owner -> its waits
   Index wait_vertex(Index notice) const { return static_cast<Index>(owners_.size()) + notice; }
@@ -306,7 +299,7 @@ class DeadlockFinder::Graph {
   void connect_cell(const Range& claims, std::vector<Index>& held_vertices) {
     const Place at = claims.first->at;
     connect_slots(claims, held_vertices);
-    std::vector<const Claim*> waits;  // at the store, oldest first
+    std::vector<const Claim*> waits;  // at the store
     std::array<bool, all_modes.size()> wanted{};
     bool may_be_passed = false;  // by a wait
     for (const Claim& claim : claims) {
@@ -317,8 +310,6 @@ class DeadlockFinder::Graph {
       waits.push_back(&claim);
       may_be_passed = may_be_passed || limit(notice).at > at;
     }
-    std::stable_sort(waits.begin(), waits.end(),
-                     [this](const Claim* a, const Claim* b) { return all_[a->notice].age > all_[b->notice].age; });
     for (const Mode mode : all_modes) {
       if (!wanted[static_cast<std::size_t>(mode)]) continue;
       const Index held = new_vertex(), perhaps_held = new_unsure_vertex(), waited = new_unsure_vertex();
@@ -332,28 +323,13 @@ class DeadlockFinder::Graph {
           next.insert(next.end(), {held, perhaps_held});
         }
       }
-      Index older = new_unsure_vertex();
-      for (std::size_t i = 0; i < waits.size();) {
-        const auto age = all_[waits[i]->notice].age;  // waits of one age are not older than each other
-        const Index next = new_unsure_vertex();
-        edges_[next].push_back(older);
-        for (; i < waits.size() && all_[waits[i]->notice].age == age; ++i) {
-          const Claim& claim = *waits[i];
-          const Index vertex = wait_vertex(claim.notice);
-          if (!compatible(claim.node->cell.mode, mode)) {
-            edges_[next].push_back(vertex);
-            edges_[waited].push_back(vertex);
-          }
-          if (claim.node->cell.mode != mode) continue;
-          const Limit& mine = limit(all_[claim.notice]);
-          const bool behind_holder = mine.held && at == mine.at, in_order = at == first_place(all_[claim.notice]);
-          if (view_tells_ || may_be_passed || (!behind_holder && !in_order)) {
-            edges_[vertex].push_back(waited);
-          } else if (!behind_holder) {
-            edges_[vertex].push_back(older);
-          }
-        }
-        older = next;
+      for (const Claim* claim : waits) {
+        const Index vertex = wait_vertex(claim->notice);
+        if (!compatible(claim->node->cell.mode, mode)) edges_[waited].push_back(vertex);
+        if (claim->node->cell.mode != mode) continue;
+        const Limit& mine = limit(all_[claim->notice]);
+        const bool behind_holder = mine.held && at == mine.at;
+        if (view_tells_ || may_be_passed || !behind_holder) edges_[vertex].push_back(waited);
       }
     }
   }

@@ -8,8 +8,9 @@
 // - A wait needs all its cells. So it surely needs each cell that a holder has against it, wherever it waits now.
 //   (Exception: the leftover of a failed extend may be held or not.)
 // - Another wait may be in its way at a cell only if neither limit is before that cell. Then the other wait has passed
-//   the cell, or stands before it in the queue there. Only the store knows which. (If a holder is in the way there, the
-//   other wait is not in the way: both wait for the holder.)
+//   the cell, or stands before it in the queue there. Only the store knows which. Ages do not tell:
+//   requests of two processes overtake each other on the way, and a request asks again when the store has ended its
+//   wait. (If a holder is in the way there, the other wait is not in the way: both wait for the holder.)
 // - A wait in the queue of its process surely waits for the requests before it.
 // - A wait for one of several slots ends when any of their holders releases one. So it is in a cycle only if all slots
 //   have holders, and none of these can go on.

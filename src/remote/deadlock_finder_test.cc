@@ -180,6 +180,18 @@ TEST(DeadlockFinder, a_younger_wait_may_have_passed_a_row_and_be_in_the_way_ther
   EXPECT_TRUE(find_cycle(all[1], all, &old).has_value());
 }
 
+// Requests of two processes overtake each other on the way, and each asks again when the store has ended its wait.
+TEST(DeadlockFinder, an_older_wait_may_stand_behind_a_younger_one) {  // B11
+  std::vector<Notice> all = {notice(1, "p:a", holds, 9, {row(0, Mode::S)}), notice(2, "q:b", waits, 4, {row(0)}),
+                             notice(3, "p:c", waits, 5, {row(0, Mode::S), row(5)}),
+                             notice(4 | in_queue | without_session, "p:a", waits, 3, {row(5)})};
+  all[3].behind = {3};
+  const std::optional<Cycle> cycle = find_cycle(all[3], all);
+  ASSERT_TRUE(cycle.has_value()) << "the reader c may stand behind the writer b, who waits for a";
+  EXPECT_FALSE(cycle->surely) << "it may also have the row";
+  EXPECT_EQ(cycle->victim, &all[3]);
+}
+
 TEST(DeadlockFinder, who_waits_for_a_holder_at_an_earlier_row_is_not_behind_others_at_a_later_one) {
   const std::vector<Notice> all = {notice(1, "a", holds, 9, {row(4)}), notice(2, "a", waits, 8, {row(1), row(3)}),
                                    notice(3, "w", waits, 5, {row(3), row(4)}), notice(4, "h", holds, 9, {row(1)})};
@@ -465,13 +477,11 @@ class Naive {
     if (other.owner == wait.owner || wait.queued() || other.queued()) return false;
     bool held = false, others_held = false;
     const Place mine = limit(wait, held), theirs = limit(other, others_held);
-    Place first = mine;
-    for (const Node& node : wait.nodes) first = std::min(first, place(node.cell));
     for (const Node& wanted : wait.nodes) {
       for (const Node& asked : other.nodes) {
         const Place at = place(wanted.cell);
         if (!conflict(wanted.cell, asked.cell) || at > mine || at > theirs || (reached && at < *reached)) continue;
-        const bool stands = !(held && at == mine) && (at != first || stands_before(other, wait));
+        const bool stands = !(held && at == mine);
         if (at >= theirs && !stands) continue;
         if (&other == start_ ? through_holder : leads_back(other, at, through_holder)) return true;
       }
