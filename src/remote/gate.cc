@@ -134,7 +134,7 @@ class QueueWait final : public spi::WaitObserver {
     if (pending_ != nullptr) locks_.remove(pending_.get());
     replaced_ = std::exchange(pending_, std::move(made));
     if (!holds) return;  // it can wait for the next look of the board
-    board_.expect();
+    board_.expect(true);
     board_.changed(request_.deadline);
   }
 
@@ -277,7 +277,7 @@ class Gate::AtStore final : public WaitHost {
     const auto targets = std::count_if(pending->nodes.begin(), pending->nodes.end(), [](auto& n) { return n.asked; });
     pending->may_block = targets > 1 || gate_.locks_.any_of(owner_);
     gate_.locks_.add(pending);
-    if (pending->may_block) gate_.board_.expect();
+    gate_.board_.expect(pending->may_block);
     gate_.board_.changed(request_.deadline);
     return pending.get();
   }

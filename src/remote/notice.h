@@ -62,9 +62,11 @@ struct Notice {
   // Of a wait in the queue of its process: the sessions that ask the store and that it stands behind there, directly or
   // through others. The process knows its own queue exactly.
   std::vector<std::uint64_t> behind{};
-  // Not published. `began` tells two waits of one session apart; `may_block` is Pending::may_block.
+  // Not published. `began` tells two waits of one session apart; `may_block` is Pending::may_block. `publish_after`: so
+  // old it is published.
   std::int64_t began = 0;
   bool may_block = false;
+  std::chrono::milliseconds publish_after{};
 
   std::uint64_t id() const noexcept { return session * 2 + (waits ? 1 : 0); }  // unique in the store
   bool queued() const noexcept { return (session & in_queue) != 0; }

@@ -21,6 +21,9 @@ using std::chrono::seconds;
 constexpr milliseconds look_interval{100}, idle_interval{500}, shortest_end{100};
 // A wait that may be part of a deadlock is published, and looked at, after so long (B11).
 constexpr milliseconds suspect_after{20};
+// Any other wait at the store is published after so long. Its owner holds nothing, but a request that is compatible with
+// all holders may stand behind it in the store's queue, and its owner may hold a lock.
+constexpr milliseconds in_the_way_after{60};
 constexpr seconds say_alive_interval{3}, remove_old_interval{60};
 constexpr seconds longest_publish{2};
 // After the first failure, and after many in a row. Meanwhile no deadlock is found.
@@ -109,10 +112,11 @@ void NoticeBoard::wake() noexcept {
   woken_.notify_one();
 }
 
-void NoticeBoard::expect() noexcept {
-  const Clock::time_point soon = Clock::now() + std::min(suspect_after, publish_after_);
+void NoticeBoard::expect(bool may_block) noexcept {
+  const milliseconds after = may_block ? suspect_after : in_the_way_after;
+  const Clock::time_point soon = Clock::now() + std::min(after, publish_after_);
   const std::lock_guard guard(mutex_);
-  pause_ = first_pause;
+  if (may_block) pause_ = first_pause;
   if (due_ <= soon) return;
   due_ = soon;
   woken_.notify_one();
@@ -279,7 +283,9 @@ std::vector<Notice> NoticeBoard::own(bool with_queue) const {
   for (const auto& held : locks_.all_held()) {
     if (held->hold->gone()) continue;
     const std::lock_guard guard(locks_.mutex);
-    add(held->hold->session(), held->owner, held->local, held->nodes.read(cell_of), held->since).fence = held->fence;
+    Notice& notice = add(held->hold->session(), held->owner, held->local, held->nodes.read(cell_of), held->since);
+    notice.fence = held->fence;
+    notice.publish_after = publish_after_;
   }
   const auto add_wait = [&](const Pending& p) -> Notice& {
     Notice& notice = add(p.session, p.owner, p.local, p.nodes, p.since);
@@ -287,6 +293,7 @@ std::vector<Notice> NoticeBoard::own(bool with_queue) const {
     if (notice.note.empty()) notice.note = p.note;
     notice.waits = true;
     notice.may_block = p.may_block || locks_.any_of(p.owner);
+    notice.publish_after = published_after(p);
     return notice;
   };
   const auto add_first = [&](std::vector<std::shared_ptr<Pending>>& waits, const char* more, auto comes_before) {
@@ -366,9 +373,7 @@ void NoticeBoard::publish(Clock::time_point end) {
   Deadline limit(end, &ending_);
   std::vector<Notice> notices = own(true);
   const std::size_t count = notices.size();
-  const auto lasts = [&](const Notice& notice) {
-    return notice.age >= (notice.may_block ? std::min(suspect_after, publish_after_) : publish_after_);
-  };
+  const auto lasts = [](const Notice& notice) { return notice.age >= notice.publish_after; };
   std::set<std::string> waiting;
   for (const Notice& notice : notices) {
     if (notice.waits && lasts(notice)) waiting.insert(notice.owner);
@@ -516,8 +521,9 @@ std::string NoticeBoard::in_the_way_of(std::uint64_t session, Clock::time_point 
 // --- deadlocks -------------------------------------------------------------------------------------------
 
 milliseconds NoticeBoard::published_after(const Pending& pending) const {
-  const bool suspect = pending.may_block || locks_.any_of(pending.owner);
-  return suspect ? std::min(suspect_after, publish_after_) : publish_after_;
+  if (pending.may_block || locks_.any_of(pending.owner)) return std::min(suspect_after, publish_after_);
+  if (queued(pending) || in_no_cycle(pending)) return publish_after_;
+  return std::min(in_the_way_after, publish_after_);
 }
 
 // A cycle counts only if it is seen twice. The first sighting may be a stale notice: the process that has to remove it

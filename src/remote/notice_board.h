@@ -5,6 +5,7 @@
 // - locks and waits that have lasted for `publish_after`; with a wait, all locks of its owner.
 // - after 20 ms, a wait that may be part of a deadlock. Its owner holds a lock, or it asks for several targets and may
 //   have some of them.
+// - after 60 ms, any other wait at the store that another request may stand behind.
 // - of the waits in the local queue whose owners hold no lock, only the first 64. Of the waits for names at the store
 //   that can be in no cycle, also only the first 64.
 // Every member of a cycle waits and holds, in the local queue or at the store. So the notices of all processes contain
@@ -50,8 +51,8 @@ class NoticeBoard {
 
   void start();          // on first use; again is harmless. Throws Error
   void wake() noexcept;  // something changed that others should know soon
-  // A wait has begun that may be part of a deadlock.
-  void expect() noexcept;
+  // A wait has begun that is published soon. `may_block` is Pending::may_block.
+  void expect(bool may_block) noexcept;
   // True if there is, or may be, a notice of this session. Other processes believe that the session belongs to the
   // owner in that notice.
   bool stands(std::uint64_t session) const noexcept;

@@ -179,6 +179,12 @@ TEST_P(CycleTimes, through_a_third_process_that_has_got_a_row_on_its_way) {  // 
           {{*third, {"m/a", "m2/b/c"}}});
 }
 
+// The other process holds nothing. It waits for the whole of "p", and a request for anything below "p" stands behind it.
+TEST_P(CycleTimes, behind_a_process_that_waits_for_the_whole) {  // B11
+  const auto a = another_process("a"), whole = another_process("whole");
+  measure("behind a process that waits for the whole", {{*a, "p/x", {"p/y"}}}, {{*whole, {"p"}}});
+}
+
 // No server sees who waits for a name in another process. Waits for names are not counted by how_many_wait().
 TEST_P(CycleTimes, between_two_processes_through_names) {  // B11
   const auto a = another_process("a"), b = another_process("b");
