@@ -24,7 +24,7 @@ TEST(Doctor, has_nothing_to_look_at_where_there_is_no_server) {
     const Result result = run({"doctor"}, url);
     EXPECT_EQ(result.code, 64);
     EXPECT_EQ(result.out, "");
-    EXPECT_NE(result.err.find("nothing to look at"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("nothing to check"), std::string::npos) << result.err;
   }
 }
 
