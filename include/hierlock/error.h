@@ -64,9 +64,9 @@ class Error : public std::runtime_error {
   // The store's own error number (errno, MySQL's 1213, …); 0 if there is none.
   std::int64_t native_code() const noexcept { return native_code_; }
 
-  // The members of a `deadlock`. Each member waits for the next one, and the last one waits for the first. A single
-  // member would wait for itself. Empty for other kinds, and if the server found the deadlock and does not describe it
-  // (InnoDB). The reference is valid as long as this Error or a copy of it.
+  // The members of a `deadlock`. Each member waits for the next one, and the last one waits for the first. If there is
+  // only one member, its wait would be for itself. The list is empty for other kinds, and if the server found the
+  // deadlock and does not describe it (InnoDB). The reference is valid as long as this Error or a copy of it exists.
   const std::vector<Wait>& cycle() const noexcept;
 
  private:

@@ -5,8 +5,8 @@
 //
 // A scenario is a text with sessions, their steps, and an expectation for each step (docs/lab.md has the grammar).
 // run() plays it. Each session has its own connection and its own thread. The lab learns the result of a step only from
-// the engine: either the step was answered, or the engine's wait view shows for whom it waits. If neither happens, the
-// result is `unknown`, which is an error. The lab never guesses (H12).
+// the engine. Either the engine answers the step, or its wait view shows for which session the step waits. If neither
+// happens, the result is `unknown`, which is an error. The lab never guesses (H12).
 //
 // A file may list several orders of its steps: play each of Scenario::orders().
 //
@@ -157,11 +157,12 @@ std::string_view to_string(Result::Verdict verdict) noexcept;
 // --- playing ------------------------------------------------------------------------------------------------------
 
 struct RunOptions {
-  // If the engine neither answers a step nor shows that it waits for this long, the step is `unknown`. If a
-  // cycle of waits lasts this long, its waits count as ordinary waits.
+  // If the engine for this long neither answers a step nor shows that the step waits, the step is `unknown`. If a cycle
+  // of waits lasts this long, its waits count as ordinary waits.
   std::chrono::nanoseconds patience = std::chrono::seconds(15);
-  // Names of steps, in another order than the file's. Of each session they are the first steps, in their order. Empty:
-  // the file's order. The expectations are for the file's order, so a schedule ignores them: see permute().
+  // Names of steps, in another order than the file's. For each session, the schedule has the first steps of that
+  // session, in the order of the file. Empty: the file's order. The expectations are for the file's order. So they do
+  // not count if there is a schedule: see permute().
   std::vector<std::string> schedule{};
   // True: read the engine's lock table after every step, for a report. False: read it only if a step does not answer.
   bool lock_tables = false;
@@ -173,19 +174,19 @@ struct RunOptions {
 // True if this build can play scenarios at such a URL.
 bool knows(std::string_view url);
 
-// Plays a scenario at a URL: memory:, shm:…, mysql://…, postgres://…, sqlite:, valkey://…, redis://…. It
-// throws only invalid_argument for a
-// malformed URL or schedule, and unsupported for an engine that this build does not have. The Result reports all later
-// errors. On a MySQL or MariaDB server, in a PostgreSQL database and in a SQLite folder, a second run waits for the
-// first, also one of another user. Valkey and Redis do not enforce this.
+// Plays a scenario at a URL: memory:, shm:…, mysql://…, postgres://…, sqlite:, valkey://…, redis://…. It throws only
+// invalid_argument for a malformed URL or schedule, and unsupported for an engine that this build does not have. The
+// Result reports all later errors. A second run on the same MySQL or MariaDB server, PostgreSQL database or SQLite
+// folder waits for the first, even if another user started it. On Valkey and Redis, a second run does not wait.
 Result run(const Scenario& scenario, std::string_view url, const RunOptions& options = {});
 
-// The text of the scenario, with the actual results as its expectations. If an expectation was met, its line does not
-// change. Lines for engines without a result do not change either. `unknown` never becomes an expectation.
+// Returns the text of the scenario, with the actual results as its expectations. If an expectation was met, its line
+// does not change. Lines for engines without a result do not change either. `unknown` never becomes an expectation.
 std::string rewritten(const Scenario& scenario, std::span<const Result> results);
 
-// The text of a file with the expectations of these orders. If an order leaves open who blocks, or which of several
-// outcomes happens, the text has the actual result. An order may come from another file with the same lines.
+// Returns the text of `file`, with the expectations of `orders`. If an expectation leaves open which session blocks, or
+// which of several outcomes happens, the text has the actual result. An order may come from another file with the same
+// lines.
 struct Played {
   Scenario order;
   Result result;
@@ -196,11 +197,11 @@ std::string filled_in(const Scenario& file, std::span<const Played> orders);
 
 struct PermuteOptions {
   RunOptions run{};
-  bool pin = false;                       // keep each begin together with the next step of its session
-  std::optional<unsigned> preemptions{};  // at most so many switches away from a session that could continue
-  std::optional<std::uint64_t> random{};  // play so many random schedules instead of all
+  bool pin = false;                       // play each begin together with the next step of its session
+  std::optional<unsigned> preemptions{};  // at most this many switches away from a session that could continue
+  std::optional<std::uint64_t> random{};  // play this many random schedules instead of all
   std::uint64_t seed = 1;
-  std::uint64_t most = 100'000;  // play at most so many schedules; if there are more, `complete` is false
+  std::uint64_t most = 100'000;  // play at most this many schedules; if there are more, `complete` is false
   std::function<void(std::uint64_t played, std::size_t classes)> on_progress{};
 };
 
@@ -234,19 +235,20 @@ class Venue;  // private to the lab
 
 struct RunAllOptions {
   RunOptions run{};
-  // On MariaDB at most so many scenarios are played at the same time, because the server renews its view of waits only
-  // ten times a second. Each has a schema of its own (`hierlock_lab_1` and so on), and a session of one is no
-  // blocker in another. Scenarios that may reach beyond their schema are played alone: names of GET_LOCK, settings of
-  // the server,
-  // accounts, other schemas, lock steps, or more than 8 sessions. 1: one after another. Other engines ignore this.
+  // On MariaDB at most this many scenarios are played at the same time: the server renews its view of waits only ten
+  // times a second. Each scenario has its own schema (`hierlock_lab_1` and so on). A session of one scenario is never
+  // shown as a blocker in another. Scenarios that may reach beyond their schema are played alone. These use names of
+  // GET_LOCK, settings of the server, accounts, other schemas, lock steps, or more than 8 sessions. 1: one after
+  // another. Other engines ignore this.
   unsigned side_by_side = 8;
   // Called with each result, in the order of the scenarios, on the thread that called run_all().
   std::function<void(std::size_t index, const Result& result)> on_result{};
 };
 
-// Plays scenarios at one URL, one after another, and keeps its connections and the lab's schema between them. The
-// Runner removes everything that a scenario left before the next one begins, as if each had connected anew. Other runs
-// may use the server between two of its scenarios. One thread uses it at a time. Its destructor removes the schema.
+// Plays scenarios at one URL, one after another, and keeps its connections and the lab's schema between them. Before a
+// scenario begins, the Runner removes everything that the previous one left, as if each had connected anew. Other runs
+// may use the server between two scenarios. Only one thread at a time may use a Runner. Its destructor removes the
+// schema.
 class Runner {
  public:
   explicit Runner(std::string_view url);  // connects at the first run
@@ -257,9 +259,9 @@ class Runner {
   // As run() and permute() above.
   Result run(const Scenario& scenario, const RunOptions& options = {});
   Permuted permute(const Scenario& scenario, const PermuteOptions& options = {});
-  // Returns the Result of each scenario, as run() does, in the same order. It plays a scenario that ends in an error
-  // side by side again, alone. A file with several orders is not for this: name Scenario::orders(). Other
-  // threads may call `run.on_event`, one at a time.
+  // Returns the Result of each scenario, as run() does, in the same order. If a scenario ends in an error while others
+  // are played at the same time, run_all() plays it again, alone. For a file with several orders, pass its
+  // Scenario::orders(). Other threads may call `run.on_event`, one at a time.
   std::vector<Result> run_all(std::span<const Scenario> scenarios, const RunAllOptions& options = {});
 
  private:

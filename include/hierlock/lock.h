@@ -24,8 +24,8 @@ namespace hierlock {
 class Locker;
 
 // Owner: the party that holds locks and waits for them, for example a request, a task or a coroutine. Locker::owner()
-// makes it; AcquireOptions::owner and Lock::give_to use it. An Owner must outlive the calls that it is passed to, but
-// not its locks.
+// makes it; AcquireOptions::owner and Lock::give_to use it. An Owner must outlive the calls that it is passed to. It
+// need not outlive its locks.
 //
 // Several threads may use one Owner. They count as one party and do not exclude each other. If only another thread of
 // the same Owner could end a wait, the wait counts as endless, and fails with `deadlock`.
@@ -69,8 +69,8 @@ class Lock {
   bool held() const noexcept;
   explicit operator bool() const noexcept { return held(); }
 
-  // The token is triggered when the store takes the lock away. It is advisory: call held() before you write. It does
-  // not give the reason. On shm: snapshot().log may have it, on a database the server's log.
+  // The token is triggered when the store takes the lock away. It is advisory: call held() before you write. The token
+  // does not give the reason. On shm: snapshot().log may have the reason, on a database the server's log.
   //
   // Callbacks run on a thread of the library, and may release the lock. On mysql: and valkey: each loss has its own
   // thread, so a slow callback delays no other. On shm: a slow callback delays the callbacks of this Locker's other
@@ -85,8 +85,8 @@ class Lock {
   //   any error except the next two, such as timeout or unavailable: the lock keeps its targets. (On mysql: some
   //   new rows may stay locked at the server until the release, so others may wait for them unnecessarily.)
   //   deadlock: the whole lock is released, held() is false
-  //   lost: the store has taken the lock away, and held() is false. Release it as usual. (On mysql: also if the wait
-  //   could not be ended in another way.)
+  //   lost: the store has taken the lock away, and held() is false. Release it as usual. (On mysql: this also happens
+  //   if hierlock must close the session, because it cannot end the wait in another way.)
   void extend(const Target& target, const AcquireOptions& options = {});
 
   // Hands the lock to another owner of the same Locker, for the next thread or task. If that owner waits and the

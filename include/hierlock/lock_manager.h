@@ -54,12 +54,13 @@ class LockManager {
   LockManager(Locker& locker, std::string name, std::uint32_t parallelism, PollingEnvironment environment = {});
 
   // Takes a slot, or throws Error(timeout), which names the lock and the time waited. It tries at least once, whatever
-  // the timeout. Polling does not shorten the last pause, so it may end one pause later than the timeout (M2). The slot
-  // belongs to the calling thread until release_lock(). A thread may take several slots.
+  // the timeout. Polling does not shorten the last pause, so the call may end one pause later than the timeout (M2).
+  // The slot belongs to the calling thread until release_lock(). A thread may take several slots.
   void await_lock(const AwaitOptions& options = {});
 
-  // Releases the slot that this thread took last with await_lock(). If the thread has none, or the store has taken it
-  // away, it returns false, or with `raise_exception` throws Error(lost). Slots from lock() have their own handle.
+  // Releases the slot that this thread took last with await_lock(). If the thread has none, or the store has taken the
+  // slot away, release_lock() returns false. With `raise_exception` it throws Error(lost) instead. Slots from lock()
+  // have their own handle.
   bool release_lock(bool raise_exception = false);
 
   // Takes a slot as a Lock, which is released at the end of its scope.

@@ -11,7 +11,8 @@
 //
 // Lifetime: a Locker may be destroyed while locks are held. The locks stay held until they are released. Then the
 // Locker's connections are closed and its threads end, on stores that have them. The memory is freed when no lock is
-// held and every thread that used the Locker has ended or has opened, closed or started to use another Locker.
+// held and each thread that used the Locker has ended or moved on. A thread moves on when it opens, closes or uses
+// another Locker.
 //
 // fork(): the child cannot use a Locker of its parent. Acquiring throws Error(lost), handles do nothing, and the
 // parent's locks are not affected. Open a new Locker in the child (B6).
@@ -54,7 +55,7 @@ class Locker {
     return acquire_path(std::string_view(path), options);
   }
   // Acquires all targets or none, in one canonical order and with one fence. The order of the arguments does not matter
-  // (H5). A target that is listed twice counts once, slots too.
+  // (H5). A target that is listed twice counts once. This is also true for slots.
   [[nodiscard]] Lock acquire(std::span<const Target> targets, const AcquireOptions& options = {});
   [[nodiscard]] Lock acquire(std::initializer_list<Target> targets, const AcquireOptions& options = {}) {
     return acquire(std::span<const Target>(targets.begin(), targets.size()), options);
@@ -87,16 +88,17 @@ class Locker {
 
   // Forced release, for operators: takes away every lock that was acquired with exactly this target, without asking its
   // holder. The holders find their locks `lost`. Returns how many locks were broken. On shm: the log in snapshot()
-  // records the process that did it and the reason; other stores do not keep the reason.
+  // records the process that broke the lock, and the reason. Other stores do not keep the reason.
   // Throws `unsupported` if the store cannot break locks (memory:, mysql:).
   // Throws `unavailable` if a holder was stopped in the middle of an extend or a hand-over. Its lock is then either not
   // broken, or becomes free when the holder continues; the message says which.
-  // Throws `exhausted` on shm: if too many broken locks have not been released by their holders yet.
+  // Throws `exhausted` on shm: if there are too many broken locks that their holders have not released yet.
   std::size_t break_locks(const Target& target, std::string_view reason);
 
   // For a parent that holds locks on behalf of a child. Returns a file descriptor. The locks of this Locker stay held
-  // while any process has it open, even if this process is killed. The descriptor is close-on-exec, and it is closed in
-  // a child made by fork(): dup() it before. Returns -1 if the store has no lifeline (only shm: has one).
+  // while any process has this descriptor open, even if this process is killed. The descriptor is close-on-exec. The
+  // library also closes it in a child made by fork(): to keep it there, dup() it before fork(). Returns -1 if the store
+  // has no lifeline (only shm: has one).
   int lifeline();
 
  private:

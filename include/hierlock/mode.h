@@ -2,7 +2,7 @@
 //
 // A lock on a target holds the target itself in X (exclusive) or S (shared). It holds every ancestor in the matching
 // intention mode: IX means that some node below is held exclusively, IS that some node below is held shared.
-// (Gray, Lorie, Putzolu, Traiger: Granularity of Locks in a Shared Data Base, 1976; without its SIX.)
+// (Gray, Lorie, Putzolu, Traiger: Granularity of Locks in a Shared Data Base, 1976; without the mode SIX.)
 //
 //          IS   IX   S    X           strongest(a, b)
 //     IS   yes  yes  yes  no          IS  IX  S   X

@@ -4,12 +4,12 @@
 //     std::unique_lock guard(mutex);                // or std::shared_lock, std::scoped_lock(m1, m2, m3)
 //
 // Mutex meets Lockable, TimedLockable and SharedTimedLockable. If the store cannot hold this target shared,
-// lock_shared() throws Error(unsupported). With `Sharing::required` the constructor throws it already.
+// lock_shared() throws Error(unsupported). With `Sharing::required` the constructor already throws this error.
 //
 // As with std::shared_mutex, the thread that locks must unlock. A thread that waits for its own lock gets
-// Error(deadlock) instead of a hang. try_lock() throws it too: otherwise std::scoped_lock on a mutex and a mutex of its
-// ancestor would try the two in turn for ever. (With Owners::per_handle this works for one Mutex object only: two Mutex
-// objects have different owners.)
+// Error(deadlock) instead of a hang. try_lock() throws it too. Otherwise std::scoped_lock on a mutex and a mutex of its
+// ancestor would try the two in turn for ever. (With Owners::per_handle, two Mutex objects have different owners. Then
+// a thread gets this error only if it waits for a lock of the same Mutex object.)
 //
 // A thread may lock shared several times. lock() may throw any Error. unlock() never throws. If this thread has not
 // locked the mutex, unlock() does nothing.

@@ -1,5 +1,6 @@
-// For operators of a store: make its tables, check its setup, and print the statements of a lock. The tool has the same
-// as `hierlock provision`, `doctor` and `explain`. If a call does not apply to a store, it throws `unsupported`.
+// For operators of a store: make its tables, check its setup, and print the statements of a lock. The commands
+// `hierlock provision`, `hierlock doctor` and `hierlock explain` do the same. If a call does not apply to a store, it
+// throws `unsupported`.
 #pragma once
 
 #include <chrono>
@@ -19,7 +20,7 @@ struct ProvisionOptions {
   std::optional<std::uint32_t> buckets{};  // rows per level; default: the recorded number, or 10,000,000
   std::optional<unsigned> levels{};        // default: the recorded number, or 3
   std::uint32_t chunk = 50'000;            // rows per transaction
-  std::uint64_t throttle = 0;              // at most so many rows per second; 0: no limit
+  std::uint64_t throttle = 0;              // at most this many rows per second; 0: no limit
 
   struct Progress {
     std::uint64_t rows = 0, of = 0;    // rows that exist now; rows at the end
@@ -28,7 +29,7 @@ struct ProvisionOptions {
     std::chrono::nanoseconds spent{};  // time so far
     std::chrono::nanoseconds left{};   // estimated time left
   };
-  // Called after each chunk. If it returns false, the run ends there, and the next run continues.
+  // Called after each chunk. If it returns false, the run ends there. A later run continues from there.
   std::function<bool(const Progress&)> on_progress{};
 };
 // Makes the tables and rows that locks need (H11). You may kill it, run it again, and run it twice at once.

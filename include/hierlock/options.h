@@ -17,9 +17,9 @@ class Owner;
 
 // For one acquire: locker.acquire("u1/a1", {.timeout = 50ms, .cancel = token, .note = "order 17"}).
 struct AcquireOptions {
-  // How long to wait. None: for ever. Zero: do not wait; a conflict is `busy`. (If another process is stopped in the
-  // middle of a change, shm: may still take up to 1 s. If a server does not answer, the call may take 5 s, then throws
-  // `unavailable`.) A negative timeout counts as zero.
+  // How long to wait. None: for ever. Zero: do not wait; a conflict is `busy`. A negative timeout counts as zero. (Even
+  // with zero, the call may take time: up to 1 s on shm:, if another process was stopped in the middle of a change. If
+  // a server does not answer, the call may take up to 5 s, and then throws `unavailable`.)
   std::optional<std::chrono::nanoseconds> timeout{};
   // Ends the wait with `cancelled`.
   std::stop_token cancel{};
@@ -59,13 +59,13 @@ enum class Owners : std::uint8_t {
 struct OpenOptions {
   Owners owners = Owners::per_thread;
   // Called for acquires and extends that wait or are refused. Those that are granted without a wait cause no event:
-  // only stats() counts them. The callback
-  // runs on the waiting thread, while the thread holds no mutex of the library. It must not throw; exceptions are
-  // dropped.
+  // only stats() counts them. The callback runs on the waiting thread, while the thread holds no mutex of the library.
+  // The callback must not throw. The library drops its exceptions.
   std::function<void(const Event&)> on_event{};
   // on_event is called with wait_goes_on each time that a wait has lasted this long.
   std::chrono::nanoseconds long_wait = std::chrono::seconds(10);
-  // True: shm: creates a missing table. False: open() throws not_provisioned instead, for programs that only look.
+  // True: open() creates a missing table on shm:, and on mysql: with ?provision=lazy. False: open() throws
+  // not_provisioned instead, for programs that only look.
   bool create = true;
   // How long open() may take in total on a store that needs a server. None: 5 s to connect, and 5 s more to read the
   // recorded settings. After that, open() throws `unavailable`. memory: and shm: ignore this option.

@@ -44,8 +44,8 @@ struct RetryPolicy {
   std::chrono::duration<double> initial_delay{0.01};
   std::chrono::duration<double> max_delay{1.0};
   bool conflicts = false;  // also retry `conflict`
-  // Ends a pause at once. Then retry() throws `cancelled`; the message has the error of the last try. If it was
-  // triggered before the first try, no try is made.
+  // Ends a pause at once. Then retry() throws `cancelled`; the message has the error of the last try. If the token was
+  // triggered before the first try, retry() makes no try.
   std::stop_token cancel{};
   // Called before each pause. If it throws, retry() ends with that exception.
   std::function<void(const Retried&)> on_retry{};

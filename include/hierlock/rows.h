@@ -36,8 +36,8 @@
 // remain. The class Transaction ends it for you.
 //
 // An identifier has at most 63 ASCII letters, digits and _, and does not begin with a digit. The module checks and
-// quotes identifiers. So PostgreSQL compares them exactly as written: name tables as \d shows them. The module always
-// binds values.
+// quotes identifiers. So PostgreSQL compares them exactly as written: write the name of a table as \d in psql shows it.
+// The module always binds values.
 //
 // Only one thread at a time may use a Session, as with the client's own session.
 #pragma once
@@ -118,7 +118,7 @@ using Key = std::vector<Value>;  // in the order of the table's key columns: {"t
 enum class Engine : std::uint8_t { mysql, mariadb, postgres, sqlite };
 std::string_view to_string(Engine engine) noexcept;
 
-// How the client writes a placeholder; here that of the second bound value.
+// How the client writes a placeholder. The comments show the placeholder of the second bound value.
 enum class Placeholder : std::uint8_t {
   question,  // ?
   dollar,    // $2
@@ -362,7 +362,7 @@ class Mapping {
 };
 
 // A row as the application's struct. Change `value`, and pass the Fetched to Session::update(). The Mapping must
-// outlive it.
+// outlive the Fetched.
 template <class T>
 class Fetched {
  public:
@@ -419,11 +419,13 @@ class Session {
   // its own transaction open either: MySQL would commit it.
   //
   // The application may instead begin and end its transactions through its own client. A transaction that begins here
-  // must end with commit(), rollback() or Transaction. If a statement of it fails with an Error, only rollback() works
-  // from then on. All other calls are refused, because the engine may have ended the transaction.
+  // must end with commit(), rollback() or Transaction. If a statement of such a transaction fails with an Error, only
+  // rollback() works from then on. The Session refuses all other calls, because the engine may have ended the
+  // transaction.
   void begin(Begin how = Begin::write);
-  // On SQLite, COMMIT waits for readers, for the session's default wait. On other engines it does not wait. If the
-  // connection breaks during COMMIT, the result is unknown: commit() throws `lost`, which is not retryable.
+  // On SQLite, COMMIT waits for readers, for as long as the session's default wait says. On other engines it does not
+  // wait. If the connection breaks during COMMIT, the result is unknown: commit() throws `lost`, which is not
+  // retryable.
   void commit();
   void rollback();
 
@@ -443,8 +445,7 @@ class Session {
   // Locks rows of one or several tables in an order that all callers of this function share. The order is by table
   // name, then by primary key as the database compares it (X8). So two callers never deadlock over these rows. It locks
   // the rows of each table by one SELECT. Time limits and force_increment need more statements. It returns the rows in
-  // that order, without missing and skipped rows. A time limit counts
-  // for all rows together.
+  // that order, without missing and skipped rows. A time limit counts for all rows together.
   std::vector<Row> lock_in_order(std::vector<RowsOf> wanted, const LockOptions& options = {});
 
   // If the version in the database is still that of `row`: writes the changed columns, and increments the version (X4).

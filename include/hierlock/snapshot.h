@@ -16,8 +16,9 @@
 
 namespace hierlock {
 
-// Snapshot: all holders and waiters, and which waiter waits for which owner (B7). Taking it stops no one. Each entry
-// was true at some moment while the snapshot was taken. If nothing changes meanwhile, all entries are true at once.
+// Snapshot: all holders and waiters, and which waiter waits for which owner (B7). Taking a snapshot stops no thread or
+// process. Each entry was true at some moment while the snapshot was taken. If nothing changes meanwhile, all entries
+// are true at once.
 struct Snapshot {
   // State of a process, as far as the store can know. A process in another pid namespace is always `runs`.
   enum class Doing : std::uint8_t {
@@ -35,8 +36,8 @@ struct Snapshot {
     std::string host{};         // its machine, or the machine it connected from; empty if all are on this machine
     std::uint64_t session = 0;  // on a server: its session's number there (CONNECTION_ID()); otherwise 0
   };
-  // On mysql: targets share the rows of a fixed table. This names such a row. There is none on other stores, and if the
-  // server does not show it.
+  // On mysql: targets share the rows of a fixed table. A Row names one of these rows. Entries have no Row on other
+  // stores, or if the server does not show the row.
   struct Row {
     unsigned level = 0;
     std::uint32_t bucket = 0;
@@ -56,8 +57,9 @@ struct Snapshot {
     bool asked = false;              // true: a target of the request; false: an ancestor in an intention mode
     std::uint64_t lock = 0;          // the lock's number: the same for all nodes of one Lock
     std::int64_t fence = 0;          // 0 while the acquire still waits for other nodes, or if not known
-    std::chrono::nanoseconds age{};  // how long it has been held. At least so long, if the acquire still waits for
-                                     // other nodes. If the target is not known: time since the session's last sign
+    std::chrono::nanoseconds age{};  // how long it has been held; at least this long while the acquire still waits for
+                                     // other nodes. If the target is not known: how long the session has been busy
+                                     // with its present statement, or idle
     std::optional<Row> row{};
     bool leftover = false;  // on mysql: an extend failed after it may have locked this; locked until the lock ends
   };

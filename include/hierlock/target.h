@@ -5,7 +5,8 @@
 //     named("token-refresh")              a name: a separate space, no hierarchy
 //     slots("import", 3)                  a counted lock: at most 3 holders at once
 //
-// You may pass a plain string instead of a Target. If you acquire one Target many times, you save the parsing.
+// You may pass a plain string instead of a Target. If you acquire the same path many times, keep a Target: the path is
+// then parsed only once.
 //
 // A path has 1 to 8 segments of valid UTF-8 without NUL. A segment has 1 to 255 bytes, and is compared byte by byte. In
 // text, `/` separates segments. Inside a segment, write `%2F` for `/` and `%25` for `%` (any `%HH` is accepted). A name
@@ -29,7 +30,8 @@ namespace spi {
 struct Chain;
 
 // Remembers where a lock table of this process found a Target, so that the table need not look it up again. It is only
-// a hint. The place contains a generation, and the table compares it. Copies and assignments start without a place.
+// a hint. The place contains a generation, which the table compares before it uses the place. Copies and assignments
+// start without a place.
 //
 // Any number of threads and tables may use one Target at once. Table numbers are never used twice. The place of a newer
 // table replaces that of an older table, never the reverse. A reader checks the table number before and after it reads

@@ -4,23 +4,23 @@
 //
 // A request takes its cells in one order. So a request that waits at the store waits for one cell. It has all cells
 // before that cell, and none after it. Its notice does not say which cell that is. But the request cannot have passed
-// the first cell that another notice holds against it. That cell is its limit. It follows:
-// - A wait needs all its cells. So it surely needs each cell that a holder has against it, wherever it waits now.
-//   (Exception: the leftover of a failed extend may be held or not.)
-// - Another wait may be in its way at a cell only if neither limit is before that cell. Then the other wait has passed
-//   the cell, or stands before it in the queue there. Only the store knows which. Ages do not tell:
-//   requests of two processes overtake each other on the way, and a request asks again when the store has ended its
+// the first cell that another notice holds in a conflicting mode. That cell is its limit. It follows:
+// - A wait needs all its cells. So it surely needs each cell that a holder has in a conflicting mode, wherever it waits
+//   now. (Exception: the leftover of a failed extend may be held or not.)
+// - Another wait may be in its way at a cell only if neither wait has its limit before that cell. Then the other wait
+//   has passed the cell, or stands before this wait in the queue there. Only the store knows which. Ages do not tell.
+//   Requests of two processes overtake each other on the way, and a request asks again when the store has ended its
 //   wait. (If a holder is in the way there, the other wait is not in the way: both wait for the holder.)
 // - A wait in the queue of its process surely waits for the requests before it.
 // - A wait for one of several slots ends when any of their holders releases one. So it is in a cycle only if all slots
 //   have holders, and none of these can go on.
-// Everything that can keep a wait from ending is in this list. So every cycle is a cycle of these. Requests in one
-// order close no cycle by themselves. So some member of each cycle holds a lock and waits for another lock. The victim
-// is one of these members.
+// Everything that can keep a wait from ending is in this list. So every cycle consists of such waits. Requests that
+// take all their cells in one order close no cycle by themselves. So some member of each cycle holds a lock and waits
+// for another lock. The victim is one of these members.
 //
-// Cost: one pass over all notices builds a graph with a vertex for each wait, each owner and each contended cell. It
-// finds the strongly connected components (Tarjan 1972). Before that, graph reduction (Holt 1972) takes away the slots
-// that will be free. All of it is linear in the notices' nodes. find() looks for the cycle itself only inside a
+// Cost: one pass over all notices builds a graph with a vertex for each wait, each owner and each contended cell. Graph
+// reduction (Holt 1972) takes away the slots that will be free. Then the finder computes the strongly connected
+// components (Tarjan 1972). All of it is linear in the notices' nodes. find() looks for the cycle itself only inside a
 // component in which a wait needs a cell that another member holds.
 #pragma once
 

@@ -27,8 +27,8 @@
 
 namespace hierlock::remote {
 
-// Where the processes that use one store keep their notices. Locks do not depend on it: each call may fail, and says
-// so.
+// Where the processes that use one store keep their notices. Locks do not depend on notices. Each call may fail, and
+// its result says so.
 class NoticeStore {
  public:
   virtual ~NoticeStore() = default;
@@ -106,16 +106,16 @@ class Driver {
   // Gives everything back. It need not wait for the store's answer: it is enough that the store was told. A background
   // thread does whatever is not done by then. Returns whether the store was told.
   virtual bool give_back(std::shared_ptr<Hold> hold, Clock::time_point by) noexcept = 0;
-  // Hand-over inside the process: a parked lock has no owner, and its loss is told to nobody. It is resumed for another
-  // owner, as a new Hold, or given back. park() returns false if the driver cannot park, or if the lock is lost. If the
-  // lock is lost, resume() returns null, and the caller gives the parked Hold back.
+  // Hand-over inside the process: a parked lock has no owner, so the driver reports its loss to nobody. The Gate
+  // resumes it for another owner, as a new Hold, or gives it back. park() returns false if the driver cannot park, or
+  // if the lock is lost. If the lock is lost, resume() returns null, and the caller gives the parked Hold back.
   virtual bool park(Hold&) noexcept { return false; }
   virtual std::shared_ptr<Hold> resume(Hold&, std::uint64_t) { return nullptr; }
-  // The store has taken it away: its holder is told.
+  // The store has taken the lock away. Tells its holder.
   virtual void lose(Hold& hold) { hold.declare_lost(); }
   // As Locker::break_locks says.
   virtual std::size_t break_locks(const spi::Plan&) { throw Error(ErrorKind::unsupported, spi::cannot_break); }
-  // Another owner of this Locker has it now.
+  // Another owner of this Locker has the lock now.
   virtual void give(Hold& hold, std::uint64_t to) = 0;
 
   // --- looking -------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Driver {
   // The waits at the store. No value: the store could not be asked now. A view with `seen` false: the store
   // shows it to nobody.
   virtual std::optional<View> waits(Deadline& limit) = 0;
-  // For a snapshot, on a session of its own. Errors are told by the notes.
+  // For a snapshot, on a session of its own. The notes of the result report errors.
   virtual Look look(Clock::time_point by) = 0;
   virtual bool is_own(std::uint64_t session) const = 0;
   virtual RowNames row_names() const { return {}; }
@@ -137,7 +137,7 @@ class Driver {
   // not use the session for another lock. The Gate calls notices_changed() when some notices are gone.
   virtual void attach(std::function<bool(std::uint64_t session)>) {}
   virtual void notices_changed() noexcept {}
-  // Before the first lock; again is harmless. Throws Error.
+  // Called before the first lock. A second call does nothing. Throws Error.
   virtual void start() = 0;
   // Called now and then by a thread that may take its time.
   virtual void housekeep(Deadline&) {}

@@ -71,7 +71,7 @@ class HandOver {
   // The request has its place in the local queue. Returns the lock that is parked for its plan, or null. In the latter
   // case no parked lock is in conflict with the cells any more, and the store can be asked. `waiting` ends.
   Lock take(const spi::Plan& plan, const CellsOf& cells, Waiting* waiting);
-  // The same for a request that takes none over: an extend.
+  // The same for a request that takes over no parked lock: an extend.
   void clear(const CellsOf& cells);
 
   // Equal plans have equal numbers.

@@ -1,8 +1,8 @@
 // HeartbeatThread: sends heartbeats on sessions that hold locks, and tells holders whose lock is lost.
 //
-// This thread is never slow. It computes nothing, never waits for an answer, and never waits for a mutex that another
-// thread keeps while it talks to the store. So no lock on a healthy server is lost because this thread is late. Other
-// threads do slow work: notices, deadlocks, fitness of the server.
+// This thread is never late, so no lock on a healthy server is lost because of it. It computes nothing, and never waits
+// for an answer. It also never waits for a mutex that another thread keeps while it talks to the store. Other threads
+// do slow work: notices, deadlocks, fitness of the server.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ namespace hierlock::remote {
 // A lock on a session of its own.
 class SessionHold final : public Hold {
  public:
-  // `sent`: the time at which the request was sent that the store has granted. The store ends a session that is silent
-  // for longer than the lease. If the constructor runs out of memory, `from` keeps the session.
+  // `sent`: when the request was sent that the store has granted. The store keeps a silent session for at least the
+  // lease. If the constructor runs out of memory, `from` keeps the session.
   SessionHold(std::unique_ptr<Session>& from, std::uint64_t its_owner, std::int64_t sent,
               std::chrono::nanoseconds its_lease)
       : id(from->id()),
@@ -69,7 +69,7 @@ class HeartbeatThread {
   HeartbeatThread& operator=(const HeartbeatThread&) = delete;
 
   void start();  // on first use; again is harmless. Throws Error
-  // For good. Returns when it has ended, or soon after `by`. Again is harmless.
+  // Final. Returns when the thread has ended, or soon after `by`. A second call does nothing.
   void end(Clock::time_point by) noexcept;
   void wake() noexcept;
 

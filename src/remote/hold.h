@@ -27,7 +27,7 @@ class Hold : public std::enable_shared_from_this<Hold> {
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
-  // The number by which the store's own view, and other processes, know it.
+  // The number by which the store's own view, and other processes, know the lock.
   virtual std::uint64_t session() const noexcept = 0;
   // True while the lock is certainly held. No I/O.
   virtual bool surely() const noexcept = 0;

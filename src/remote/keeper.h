@@ -1,21 +1,22 @@
 // Keeper: a session that holds many names at a time, and its thread.
 //
 // A keeper never waits for a lock: the store answers every question at once. So its releases are never late. The store
-// also sees no wait of a session that holds locks. Such waits would be false deadlocks between unrelated owners.
+// also sees no wait of a session that holds locks. Such waits would look like deadlocks between unrelated owners.
 //
-// Requests hand in jobs. The keeper asks for all present jobs in one statement, and for jobs that come meanwhile in the
-// next one. It keeps the order of jobs: the next job can take a name that the previous job released.
+// Requests hand in jobs. The keeper asks the store for all present jobs in one statement. The next statement has the
+// jobs that come meanwhile. The keeper does not change the order of jobs: the next job can take a name that the
+// previous job released.
 //
 // Only the thread that has the `turn` talks on the session:
-// - A request takes the turn if it is free, and asks for its own job. That saves two thread switches. Otherwise the
-//   keeper's thread asks.
-// - If the time of a request is up in the middle of an answer, it leaves the answer to the keeper's thread. It does the
-//   same with an error or a loss.
+// - If the turn is free, a request takes it, and asks the store for its own job. That saves two thread switches.
+//   Otherwise the keeper's thread asks.
+// - If the deadline of a request passes in the middle of an answer, the request leaves the answer to the keeper's
+//   thread. It does the same with an error or a loss.
 // - A release sends its question, and leaves the answer to the next turn. If no turn comes within 10 ms, the keeper's
 //   thread reads the answer, because it may say that the name is still held.
 // - If a name is granted and no request waits for it any more, the keeper releases it before anything else.
 //
-// If the store ends the session, or does not answer for the length of the lease, all names on it are lost, and the
+// If the store ends the session, or does not answer for the length of the lease, all names on it are lost. Then the
 // keeper tells each holder. The next job makes a new session.
 #pragma once
 
@@ -42,7 +43,7 @@
 
 namespace hierlock::remote {
 
-// KeptSession: one session of a keeper. It exists as long as any lock has a name on the session.
+// KeptSession: one session of a keeper. The object exists as long as any lock has a name on the session.
 class KeptSession {
  public:
   KeptSession(std::uint64_t number, std::string on, std::shared_ptr<Minter> mints, std::chrono::nanoseconds its_lease)
@@ -71,7 +72,7 @@ class KeptSession {
 class Keeper;
 class NameCall {
  public:
-  // True: all are done. False: not by then, or `cancel`.
+  // True: all jobs are done. False: they were not done by `end`, or `cancel` was requested.
   bool wait(Clock::time_point end, const std::stop_token& cancel);
 
  private:

@@ -1,7 +1,8 @@
 // LeaseDriver: the Driver of stores in which a lock is a record with a lease (lease_store.h).
 //
 // A request takes its groups one after the other. For each group it asks the store once. The store grants the group, or
-// puts the request into its queues. Until all groups are granted, or given back, the LeaseKeeper renews them.
+// puts the request into its queues. The LeaseKeeper renews what the request holds and waits for, until it is given
+// back.
 #pragma once
 
 #include <atomic>

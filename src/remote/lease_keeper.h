@@ -1,8 +1,8 @@
 // LeaseKeeper: renews the leases of all locks and waits of a Locker, and tells holders whose lock is lost.
 //
-// One thread renews. It sends due renewals together, 1,000 in a round trip. It looks at a lease only when the lease is due, and
-// an acquire does not wake it. A second thread receives the store's messages about grants. A lost message costs only
-// time, because the first thread also asks about waits twice a second.
+// One thread renews. It sends due renewals together, 1,000 in a round trip. It looks at a lease only when the lease is
+// due. An acquire wakes it only if there was no lease before. A second thread receives the store's messages about
+// grants. A lost message costs only time, because the first thread also asks about waits twice a second.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,8 @@
 
 namespace hierlock::remote {
 
-// A request at the store, from the first question until everything is given back. Any thread may call anything here.
+// A request at the store, from its first question until it has given everything back. Any thread may call anything
+// here.
 class Lease {
  public:
   Lease(std::string id, std::uint64_t session, std::chrono::nanoseconds time);
@@ -41,16 +42,18 @@ class Lease {
   std::atomic<std::int64_t> number{0};  // of the last grant
   std::atomic<bool> unanswered{false};  // a question was given up
 
-  // It certainly has all that it was granted. Counts from the moment at which the store was last asked, on a clock that
-  // runs during suspend (B4).
+  // True: the request certainly has all that it was granted. The time counts from the last question that the store
+  // answered, on a clock that runs during suspend (B4).
   bool surely() const noexcept { return now_with_suspend() < ends_.load(); }
 
-  // It had something, and its time is over. One answer, also while another thread adds its first place.
+  // The request had something, and its time is over. The answer is right even while another thread adds the first
+  // place.
   bool has_run_out() const;
-  // The same for its place in the queue there. Other places are not concerned: their servers may answer.
+  // The same for the request's wait at this place. It says nothing about other places, because their servers may
+  // answer.
   bool wait_has_run_out(const std::string& place) const;
 
-  // Where it has something. A place is known once the store has answered.
+  // The places where the request has something. A lease knows a place only after the store has answered there.
   void answered(const std::string& place, std::int64_t sent, LeaseReply::State state, unsigned part = 0);
   void renewed(const Renewal& renewal, std::int64_t sent);
   void forget(const std::string& place);
@@ -61,8 +64,8 @@ class Lease {
   void collect(std::vector<Renewal>& renewals, std::int64_t time) const;
   std::int64_t due() const;  // when the next place is
 
-  // Of a wait: a place counts only if it is the one that is waited at. Returns the number of the question, which the
-  // answer must have. After wait() `wake` becomes readable when there is an answer.
+  // For a request that waits: only answers from the place that it waits at count. expect() returns the number of the
+  // question, which the answer must have. After wait(), the descriptor wake() becomes readable when there is an answer.
   std::uint64_t expect(const std::string& place);
   void wait();
   void tell(const std::string& place, const LeaseReply& reply);
@@ -120,9 +123,10 @@ class LeaseKeeper {
 
   void add(const std::shared_ptr<Lease>& lease);
   void remove(const Lease& lease) noexcept;
-  // It waits from now on: the store is asked twice a second.
+  // The lease waits from now on, so the keeper asks the store about it twice a second.
   void waits(const Lease& lease);
-  // The store did not confirm that this was given back. It is told again until it does, or until the lease has ended.
+  // The store did not confirm that this was given back. The keeper tells it again until it does, or until the lease has
+  // ended.
   void drop_later(LeaseStore::Drop what) noexcept;
 
  private:

@@ -2,8 +2,8 @@
 // renewed in time. LeaseDriver makes a Driver of it.
 //
 // Any thread may make any call, several at a time. Exceptions are hierlock::Error. After `unavailable` the store may or
-// may not have done the call. Every call may be repeated, because requests carry an id. Only break_locks() may not: a second
-// one might hit the next holder.
+// may not have done the call. Every call may be repeated, because requests carry an id. Only break_locks() may not: a
+// second one might hit the next holder.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct LeaseNode {
   Mode mode = Mode::X;
   std::uint32_t slots = 0;
 };
-// Nodes that the store grants in one step, in the one order of all processes. Groups of one plan are in that order,
-// too.
+// Nodes that the store grants in one step. They are in the one order that all processes use. So are the groups of a
+// plan.
 struct LeaseGroup {
   std::string place;  // the store's name for where they are
   std::vector<LeaseNode> nodes;
@@ -53,8 +53,9 @@ struct LeaseRequest {
                               // it has lost a grant, and answers `gone`
   bool wait = false;          // otherwise `busy`
   std::int64_t above = 0;     // what `number` must be above
-  // Another one for each question that is not the repetition of an unanswered one. The store keeps it with the request,
-  // and each message and renewal about a grant has it. So a late one is not taken for the answer to a later question.
+  // A new number for each question, except if the question repeats an unanswered one. The store keeps the number with
+  // the request, and each message and renewal about a grant has it. So nobody takes a late message for the answer to a
+  // later question.
   std::uint64_t question = 0;
 };
 
@@ -93,8 +94,8 @@ class LeaseStore {
   // True: only take() itself makes sure that a grant outlives a failover. If a message or a renewal tells of a grant,
   // the question is asked once more.
   virtual bool confirms_grants() const { return false; }
-  // Part 0: gives back all that the request has there. Otherwise what that part has added; if it does not wait any
-  // more, it stays granted, and that is the reply, unless `surely`. Numbers of later grants are above `number`.
+  // Part 0: gives back all that the request has there. Otherwise: what that part has added. But if that part is granted
+  // by now, it stays granted, unless `surely`, and the reply says so. Numbers of later grants are above `number`.
   struct Drop {
     std::string place, id;
     unsigned part = 0;
@@ -103,8 +104,9 @@ class LeaseStore {
     bool unanswered = false;  // a question for it was given up. It may still arrive, and must not be granted then
   };
   virtual LeaseReply drop(const Drop& what, WaitLimit& limit) = 0;
-  // Takes the node away from every lock that asked for it. Returns how many. A message tells their holders, and the
-  // node is free when they have acknowledged() it, or after a while. A renewal finds them `gone`.
+  // Takes the node away from every lock that asked for it. Returns the number of these locks. A message tells their
+  // holders. The node is free when the holders have called acknowledge(), or after a while. A renewal finds such a lock
+  // `gone`.
   virtual std::size_t break_locks(const std::string&, const LeaseNode&, WaitLimit&) {
     throw Error(ErrorKind::unsupported, spi::cannot_break);
   }
@@ -113,8 +115,8 @@ class LeaseStore {
   // All of them in one round trip.
   virtual void renew(std::span<Renewal> renewals, WaitLimit& limit) = 0;
 
-  // Messages about grants. A message may be lost: then the next renewal tells it. start_listening() is called before
-  // the first request. listen() waits for some, until the limit gives up.
+  // Messages about grants. If a message is lost, the next renewal has its content. start_listening() is called before
+  // the first request. listen() waits for messages until the limit gives up.
   virtual void start_listening(WaitLimit& limit) = 0;
   virtual std::vector<LeaseNews> listen(WaitLimit& limit) = 0;
 };

@@ -46,16 +46,16 @@ class Teller final : public spi::WaitObserver {
   std::optional<Clock::time_point> due_;
 };
 
-// A request that the store has not answered for a while, or that waits in the local queue. A wait in the local queue is
-// Pending if its owner holds a lock, or if it is so long that `status` shows it.
+// A request that the store has not answered for a while, or that waits in the local queue. A wait in the local queue
+// has a Pending if its owner holds a lock, or if it is so long that `status` shows it.
 struct Pending {
   spi::Grant local;                      // in the local queue; none while it waits there
   std::uint64_t owner = 0, session = 0;  // the latter as notice.h says
   std::string owner_name, note;
   std::uint64_t queue_owner = 0;  // while it waits in the local queue: its owner's number there
   std::vector<Node> nodes;
-  // It can be part of a deadlock: its owner held a lock when it began, or it asks for several targets and may have
-  // some.
+  // The wait can be part of a deadlock. Its owner held a lock when it began, or the request asks for several targets
+  // and may have some.
   bool may_block = false;
   Clock::time_point since = Clock::now();  // not changed once others know of it
 
@@ -70,16 +70,16 @@ struct Pending {
   void choose_as_victim(std::string cycle, std::vector<Error::Wait> waits);
   bool victim() const noexcept { return victim_.load(); }
   int passed = 0;  // how often its request has let others pass
-  // For a request at the store: it gives its place in the local queue to the requests behind it. Then the Gate asks for
-  // it again.
+  // For a request at the store: the request gives its place in the local queue to the requests behind it. Then the Gate
+  // starts the request again.
   void let_pass() noexcept;
   bool lets_pass() const noexcept { return lets_pass_.load(); }
   // Of a victim: the cycle in words, and as Error::cycle() has it.
   const std::string& cycle() const noexcept { return cycle_; }
   const std::vector<Error::Wait>& waits() const noexcept { return waits_; }
 
-  // Only the caller of the DeadlockFinder uses it. It says in how many looks in a row this wait was in a cycle, and
-  // when to read the store's view next.
+  // Only the caller of the DeadlockFinder uses this. It has the number of looks in a row in which this wait was in a
+  // cycle, and the time to read the store's view next.
   struct Suspicion {
     int looks = 0;
     Clock::time_point ask_at{};
@@ -98,7 +98,7 @@ struct Pending {
 class Interrupter {
  public:
   virtual ~Interrupter() = default;
-  // False: it could not be ended for certain. The session must be closed then.
+  // False: it is not certain that the statement has ended. Then the session must be closed.
   virtual bool interrupt(Deadline& limit) = 0;
 };
 
@@ -110,7 +110,7 @@ class WaitHost {
   // then.
   virtual Pending* begins_to_wait(std::uint64_t session, int wake) = 0;
   virtual void wait_is_over(Pending* pending) noexcept = 0;
-  // For people: the owner, and who is in its way. The latter may ask the store.
+  // Texts for people: the owner, and what is in its way. blocked_by() may ask the store.
   virtual std::string owner_name() const = 0;
   virtual std::string blocked_by(std::uint64_t session) const = 0;
   // The request stands in line for a session. Tells the user if that is due. Returns when to call it again.
@@ -147,8 +147,9 @@ class LockWait final : public WaitLimit {
   std::optional<Clock::duration> next() override;
   int wake() const override { return ended() ? -1 : wake_; }
 
-  // The deadline has passed, the request was cancelled, it is a victim, or it lets others pass. An answer of the store
-  // comes too late. The statement has been interrupted by then, so the interruption cannot hit a later statement.
+  // The deadline has passed, the request was cancelled, it is a victim, or it lets others pass. From then on, an answer
+  // of the store comes too late. The statement has been interrupted by then, so the interruption cannot hit a later
+  // statement.
   bool ended() const noexcept { return end_by_.has_value(); }
   bool victim() const noexcept { return pending_ != nullptr && pending_->victim(); }
   // The driver answers `full`.

@@ -30,7 +30,7 @@ struct Held {
   std::vector<Cell> cells{};          // if it can be handed over
   Clock::time_point granted = since;  // by the store
   int handed_over = 0;                // how often, since then
-  // An extend was tried; its notice may be written. Such a lock is not handed over.
+  // `extended`: an extend was tried. `published`: its notice may be written. Such a lock is not handed over.
   std::atomic<bool> extended{false}, published{false};
   spi::Grant local;  // this and the rest are guarded by Locks::mutex
   std::uint64_t owner = 0;

@@ -45,7 +45,7 @@ class Looker {
   timed::TimedMutex looking_;  // guards what follows
   // Made when it is first needed; the server ends it when nobody looks for long.
   std::unique_ptr<LookSession> session_;
-  // The last view, if a right was missing, so as not to ask at every look. A new right may need a new session.
+  // The last view, if a right was missing. So not every look has to ask the server. A new right may need a new session.
   View denied_;
   Clock::time_point ask_again_{};
 };

@@ -5,8 +5,8 @@
 // - A request that must wait takes an usher. An usher is a session that holds only the turnstile of the name that it
 //   waits for. It waits at the store, in line with other processes. When it gets the lock, the lock moves to the
 //   keeper.
-// - If there are more waits than ushers, waits are sliced. Requests without an usher ask their keeper from time to
-//   time, and ushers change their request every second. Then the order of requests is not kept.
+// - If there are more waits than ushers, they take turns. Requests without an usher ask their keeper from time to time,
+//   and each usher changes to another request every second. Then the order of requests is not kept.
 // - A lock may also have paths. The driver of paths locks them first. Paths and names are then one lock: see
 //   Hold::attach(). The order of all cells is: paths, names, slots.
 #pragma once

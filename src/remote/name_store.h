@@ -3,8 +3,8 @@
 // A name is two locks at the store: a turnstile and the lock itself. A request takes the lock only if the turnstile is
 // free. A request that must wait for the lock waits inside the turnstile, and all others stand in line before it. So no
 // request overtakes another. While a session holds the turnstile, the lock can move from one session to another. Only a
-// request that looked at the turnstile earlier could take the lock then. The store keeps the order of looks and
-// entries.
+// request that has looked at the turnstile before the session entered could take the lock meanwhile. Such a request
+// comes before that session anyway.
 //
 // Slots are several locks behind one turnstile.
 #pragma once
@@ -100,13 +100,15 @@ class NameSession {
     std::string message;
     At at = At::line;
   };
-  // Goes on from `at`, for at most so many seconds. The limit may end it earlier; then everything must be cleared.
+  // Continues the wait from `at`, for at most `time`. The limit may end it earlier. Then the caller must clear
+  // everything.
   virtual Waited wait(const LockName& name, At at, std::chrono::seconds time, timed::WaitLimit& limit) = 0;
   // Inside of the turnstile of slots: whether one may be free.
   virtual std::optional<bool> any_free(const LockName& name, timed::WaitLimit& limit) = 0;
   // Gives the lock back, and stays in the turnstile. False: the session is broken.
   virtual bool step_back(const LockName& name, timed::WaitLimit& limit) = 0;
-  // Gives everything back. It need not wait for the answer; then cleared() reads it before the session is used again.
+  // Gives everything back. It need not wait for the answer. In that case cleared() reads the answer before the session
+  // is used again.
   virtual void begin_clear() noexcept = 0;
   virtual bool cleared(timed::WaitLimit& limit) noexcept = 0;
 };

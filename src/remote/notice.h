@@ -59,11 +59,11 @@ struct Notice {
   std::int64_t since = 0;  // microseconds by the store's clock, the same for all who read it; 0: not published
   bool waits = false;      // it waits for all of the nodes; otherwise it holds them
   std::vector<Node> nodes;
-  // Of a wait in the queue of its process: the sessions that ask the store and that it stands behind there, directly or
-  // through others. The process knows its own queue exactly.
+  // Of a wait in the queue of its process: the sessions of the requests that it stands behind, directly or through
+  // others, and that ask the store. The process knows its own queue exactly.
   std::vector<std::uint64_t> behind{};
-  // Not published. `began` tells two waits of one session apart; `may_block` is Pending::may_block. `publish_after`: so
-  // old it is published.
+  // Not published. `began` tells two waits of one session apart. `may_block` is Pending::may_block. `publish_after` is
+  // the age at which the notice is published.
   std::int64_t began = 0;
   bool may_block = false;
   std::chrono::milliseconds publish_after{};
@@ -82,7 +82,8 @@ struct Notice {
 // Which cell a node of a plan becomes.
 using CellOf = std::function<Cell(Space space, std::uint8_t level, std::string_view key, Mode mode)>;
 
-// Holders of several slots do not exclude each other, as far as cells can tell. The only slot is like a name.
+// If there are several slots, their holders have the cell in a mode that they can share. If there is only one, it is
+// like a name.
 constexpr Mode cell_mode(Mode mode, std::uint32_t slots) noexcept { return slots > 1 ? Mode::S : mode; }
 constexpr std::uint32_t several(std::uint32_t slots) noexcept { return slots > 1 ? slots : 0; }
 
@@ -111,7 +112,7 @@ class HeldNodes {
   std::vector<Node> nodes_;
 };
 
-// Whether the one may wait for the other at a name, or at slots. No view shows such waits.
+// Whether `waiter` may wait for `other` at a name, or at slots. No view shows such waits.
 bool meet_at_name(const Notice& waiter, const Notice& other) noexcept;
 
 // The first node of `waiter` that conflicts with one of `other`, or none.
@@ -119,9 +120,9 @@ const Node* conflict(const Notice& waiter, const Notice& other) noexcept;
 // The same by in_the_way().
 const Node* meeting(const Notice& waiter, const Notice& other) noexcept;
 
-// The notices in the way of one that waits, as a guess for people: every holder that conflicts with it, its own owner
-// on another session included. If there is none: the conflicting waiters before it. Those are the earlier ones and, for
-// a wait in the queue of its process, all that wait at the store already.
+// Guesses, for people, which notices are in the way of a wait. These are all holders that conflict with it, even its
+// own owner on another session. If there is none, they are the conflicting waiters before it. Those are the earlier
+// ones and, for a wait in the queue of its process, all that wait at the store already.
 std::vector<const Notice*> in_the_way(const Notice& waiter, const std::vector<Notice>& all);
 // True when `other`, which waits too, stands before `waiter` in a queue that both are in.
 bool stands_before(const Notice& other, const Notice& waiter) noexcept;

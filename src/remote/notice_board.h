@@ -2,14 +2,15 @@
 // notices of all processes together show (B11).
 //
 // It publishes:
-// - locks and waits that have lasted for `publish_after`; with a wait, all locks of its owner.
-// - after 20 ms, a wait that may be part of a deadlock. Its owner holds a lock, or it asks for several targets and may
-//   have some of them.
+// - locks and waits that have lasted for `publish_after`. With a wait, it publishes all locks of the wait's owner. Of
+//   the locks of names whose owners do not wait, it publishes at most 200.
+// - after 20 ms, a wait that may be part of a deadlock. Its owner holds a lock, or the request asks for several targets
+//   and may have some of them.
 // - after 60 ms, any other wait at the store that another request may stand behind.
-// - of the waits in the local queue whose owners hold no lock, only the first 64. Of the waits for names at the store
-//   that can be in no cycle, also only the first 64.
-// Every member of a cycle waits and holds, in the local queue or at the store. So the notices of all processes contain
-// every cycle.
+// - only the first 64 of the waits in the local queue whose owners hold no lock. It also publishes only the first 64 of
+//   the waits for names at the store that can be in no cycle.
+// Each member of a cycle waits, and holds what the member before it waits for, or stands before that member in a queue.
+// The list has all such waits. So the notices of all processes contain every cycle.
 //
 // The NoticeBoard has its own thread, because it computes and talks to the store. Neither may delay a heartbeat.
 #pragma once
@@ -60,8 +61,8 @@ class NoticeBoard {
   // Returns when that is done, or soon after `by`. A second call does nothing.
   void end(Clock::time_point by) noexcept;
 
-  // With publish_after=0 it publishes before it returns. It has little time for that, and leaves the rest to the
-  // thread.
+  // With publish_after=0, changed() publishes before it returns. It has little time for that, and leaves the rest to
+  // the thread.
   void changed(std::optional<Clock::time_point> end = std::nullopt) noexcept;
 
   // What this Locker holds and waits for at the store; with `queued`, also its waits in the local queue.

@@ -1,11 +1,13 @@
 // Provisioner: makes all rows of a table of levels and buckets ahead of time (H11), for stores that lock rows.
 //
-// It works in chunks of one transaction. So an operator may kill it, run it again, and run it twice at once. It counts
-// the existing rows, span by span. Counting ten million rows took 2 to 4 s, a tenth of the time to make them. A record
-// of its progress would not work: it would not know of lazy rows or of a second operator.
+// It works in chunks. Each chunk is one transaction. So an operator may kill a run, repeat it, or run it twice at the
+// same time. It counts the existing rows, span by span. Counting ten million rows took 2 to 4 s, a tenth of the time to
+// make them. A record of its progress would not work, because it would not know of rows that others make: a second
+// operator, or requests with ?provision=lazy.
 //
 // Making rows keeps one core of the server busy, whatever the statement (docs/bench.md). So two sessions make the two
-// halves of a level at the same time. There are not more, because others use the server. A throttled run uses one.
+// halves of a level at the same time. It uses no more sessions, because others use the server. A throttled run uses
+// one.
 #pragma once
 
 #include <cstdint>

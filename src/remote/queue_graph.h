@@ -19,7 +19,7 @@ class QueueGraph {
   explicit QueueGraph(const embedded::Queue::Waits& queue);
 
   // For each owner of `from`, by index: which owners of `to` it waits for, as indices in rising order. An owner does
-  // not wait for itself. Time and memory grow with the graph times the number of `to` by 64.
+  // not wait for itself. Time and memory grow with the size of the graph, times the number of `to` divided by 64.
   std::vector<std::vector<std::size_t>> reached(std::span<const std::uint64_t> from,
                                                 std::span<const std::uint64_t> to) const;
   // By index: whether any owner of `from` waits for this one of `to`. Linear.

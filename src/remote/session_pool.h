@@ -12,22 +12,21 @@
 //   use the whole pool. If the pool is empty, it gets `exhausted`.
 //
 // A request in line keeps its place in the local queue. An owner that holds a session may wait there for this request,
-// while the request stands in line for that very session. Neither the queue nor the store sees this cycle. The Gate
+// while this request stands in line for the owner's session. Neither the queue nor the store sees this cycle. The Gate
 // looks for such requests and calls let_pass() for them. They get `full`, give up their place in the queue, and queue
 // again. They keep their ticket, and so their place in line.
 //
-// A release does not wait for the store's answer. The session comes back while its answer is still to come, and the
-// next user of the session reads that answer first. The pool prefers sessions without such an answer. If there are none
-// and the store is far away, it makes one more session. If an answer stays unread for long, the heartbeat thread reads
-// it.
+// A release does not wait for the store's answer. The session comes back before that answer has come, and its next user
+// reads the answer first. The pool prefers sessions without such an answer. If there are none and the store is far
+// away, it makes one more session. If an answer stays unread for long, the heartbeat thread reads it.
 //
 // Other processes know a session by its notice. While the notice stands, the pool does not use the session for another
 // lock. Otherwise other processes would take the new owner for the old one, and see false deadlocks. The pool keeps
 // such a session aside until its notice is gone (`stands`, let_in()).
 //
-// A separate thread makes each session. So deadlines and cancellations work meanwhile. If a request has no time to wait
-// for its new session, the session goes to the next request. Otherwise requests with short timeouts would never get a
-// session to a server that is far away.
+// A separate thread makes each session, so a request can still end at its deadline or when it is cancelled. The new
+// session then goes to the next request. Otherwise requests with short timeouts would never get a session to a server
+// that is far away.
 #pragma once
 
 #include <atomic>

@@ -46,7 +46,8 @@ class SessionStore {
 
   // A session that is ready to lock. It is among open_sessions() until it is closed.
   virtual std::unique_ptr<Session> connect(WaitLimit& limit) = 0;
-  // Ends what `waiting` waits for, from another session on the same server. False: that is not certain.
+  // Ends the statement of `waiting` from another session on the same server. False: it is not certain that it has
+  // ended.
   virtual bool interrupt(Session& side, const Session& waiting, Deadline& limit) = 0;
   // The cells to lock, in the one order. Throws invalid_argument if there are too many for a statement.
   virtual std::vector<Cell> cells(const spi::Plan& plan) const = 0;

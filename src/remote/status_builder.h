@@ -3,8 +3,9 @@
 //
 // The process knows everything about its own sessions. The store knows, for all sessions, who has which cell and who
 // waits for whom, but no paths. Notices have the paths and the owners of sessions. But notices come late, and stay for
-// a moment after the lock is gone. If the store shows all locks, a notice that it does not confirm is left out. A wait
-// whose session has ended is left out, too. A lock without a notice is shown by its cell, without a path.
+// a moment after the lock is gone. If the store shows all locks, the builder leaves out a notice that the store does
+// not confirm. It also leaves out a wait whose session has ended. It shows a lock without a notice by its cell, without
+// a path.
 #pragma once
 
 #include <cstdint>

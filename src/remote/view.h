@@ -37,7 +37,7 @@ struct View {
   bool seen = false;         // otherwise `note` says why not
   bool denied = false;       // not seen because a right is missing
   bool all_holders = false;  // `locks` also has those that nobody waits for
-  // Otherwise, where that is known: the sessions that hold anything at all. Others hold nothing.
+  // Without all_holders, and if the store tells: the sessions that hold anything at all. Other sessions hold nothing.
   std::optional<std::set<std::uint64_t>> with_locks;
   std::string unseen_note;  // with it, what to say of those whose locks are not shown: "rows locked that …"
   std::vector<Locked> locks;

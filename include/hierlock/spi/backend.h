@@ -34,7 +34,7 @@ struct Grant {
   std::int64_t fence = 0;
 };
 
-// A waiting request, as its backend sees it. These calls may be expensive, and are optional.
+// A waiting request, as its backend sees it. These calls may be expensive. The observer need not make them.
 class Waiting {
  public:
   virtual ~Waiting() = default;
@@ -44,7 +44,8 @@ class Waiting {
   virtual std::uint64_t owner_number() const { return 0; }
 };
 
-// The backend calls it on the waiting thread when a request starts to wait.
+// The backend calls it on the waiting thread when a request starts to wait, and again after each time that waits()
+// returns.
 class WaitObserver {
  public:
   virtual ~WaitObserver() = default;
@@ -121,9 +122,9 @@ class Backend {
   virtual bool idle() const noexcept = 0;
 
   // The Locker was destroyed. From now on there is no acquire, but grants may still be extended, given and released.
-  // The backend's memory may stay as long as any thread that used it. So the backend must end its threads and
-  // connections now or, if there are grants, in the release of the last one. close() takes no longer than a release.
-  // The library calls it once, and never in a forked child.
+  // The library may keep the backend's memory as long as any thread that used it lives. So the backend must end its
+  // threads and connections now or, if there are grants, in the release of the last one. close() takes no longer than a
+  // release. The library calls it once, and never in a forked child.
   virtual void close() noexcept {}
 };
 

@@ -28,7 +28,8 @@ struct Step {
   bool asked = false;  // true: a target; false: only an ancestor of a target
 };
 
-// One path or one name, as stored in a Target or a PathText. For stores that can grant the usual case at once.
+// One path or one name, as stored in a Target or a PathText. For stores that can grant such a request at once
+// (Backend::at_once).
 struct Chain {
   const char* key;              // canonical key bytes of the deepest node
   const std::uint16_t* ends;    // the end of each level's key

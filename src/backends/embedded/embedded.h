@@ -14,8 +14,9 @@ namespace hierlock::embedded {
 // memory:, memory:NAME, ?max_locks=N. Throws Error(invalid_argument).
 std::unique_ptr<spi::Backend> open_memory(const spi::Url& url, Owners owners);
 
-// What a store that needs a server puts before it: memory:, with extends in two halves. Between them the server is
-// asked. An owner that holds a lock stands before those that hold none: other processes may wait for it.
+// The local queue of a store that needs a server. It is a memory: table with extends in two halves: the store asks its
+// server between them. Requests of owners that hold a lock stand before those of owners that hold none, because other
+// processes may wait for them.
 class Queue : public spi::Backend {
  public:
   // The first half of an extend: the addition is held here, and commit(), by the same thread, makes it part of the
@@ -27,7 +28,7 @@ class Queue : public spi::Backend {
   };
   virtual std::unique_ptr<Extension> begin_extend(const spi::Grant& grant, const spi::Request& request) = 0;
 
-  // The holders and waiters without names, for a search that has to be quick. Linear.
+  // The holders and waiters, without names, for a search that has to be quick. Linear.
   struct Waits {
     struct Hold {
       std::uint64_t owner;  // as Snapshot::Party::owner

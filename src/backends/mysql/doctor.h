@@ -1,5 +1,5 @@
-// Doctor: what is unsafe or slow about a server, and the fix (H17). The questions and the judgements of MySQL and
-// MariaDB; remote/checkup.h is the frame. It changes nothing.
+// Doctor: finds what is unsafe or slow about a MySQL or MariaDB server, and names the fix (H17). It changes nothing.
+// This file has the questions and the judgements; remote/checkup.h has the frame.
 #pragma once
 
 #include <chrono>

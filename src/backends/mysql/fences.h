@@ -1,29 +1,29 @@
-// Fences: why the numbers that become fences only rise, across servers too.
+// Fences: makes sure that the numbers that become fences only rise, even across servers.
 //
 // The server mints them. UUID_SHORT() without its top byte (the server's id) is the second in which the server was
-// started, times 2^24, plus a count. On one server these numbers rise, also over restarts, unless its clock is set back
-// or it mints more than 2^24 numbers a second. A replica that was started before its primary mints lower ones. So a
-// fence's number is what the server minted plus an OFFSET. One row of the settings records the floor, the server that
-// mints now, and the offset of that server.
+// started, times 2^24, plus a count. On one server these numbers rise, even across restarts, unless its clock is set
+// back or it mints more than 2^24 numbers a second. A replica that was started before its primary mints lower numbers
+// than the primary. So a fence's number is what the server minted plus an OFFSET. One row of the settings records the
+// floor, the server that mints now, and the offset of that server.
 //
-// INVARIANT 1: a number that is given out is at most the recorded floor + fence_slack at that moment.
+// INVARIANT 1: when a number is given out, it is at most the recorded floor + fence_slack.
 // INVARIANT 2: the row's server and offset change only under the row's lock, in one transaction with the floor. The
 // first number by the new offset is above the old floor + fence_slack, and becomes the new floor.
 //
-// By 1 all numbers before such a change are at most the old floor + fence_slack; by 2 all numbers after it are above.
-// Between two changes one server mints with one offset, and its numbers rise. So fences rise.
+// By 1, all numbers before such a change are at most the old floor + fence_slack. By 2, all numbers after it are above
+// that. Between two changes one server mints with one offset, and its numbers rise. So fences rise.
 //
 // - A new connection reads the row in the round trip that it needs anyway. If the row names another server, or if this
-//   server mints below the floor, the connection settles: it locks the row, reads it again and records the least offset
-//   that will do. If two processes do so at once, the second finds and uses what the first has recorded.
+//   server mints below the floor, the connection settles. It locks the row, reads it again and records the least offset
+//   that will do. If two connections settle at once, the second one finds and uses what the first one has recorded.
 // - A connection keeps its offset. A primary that was demoted and promoted again within seconds may keep its
-//   connections, and its offset has changed. The housekeeping compares the row every 3 s; then their locks are lost.
-//   The offset is part of Session::server(), so one new connection is enough for that, too. Until then such a
-//   connection gives out numbers below all that were given out since: it raises the floor only if the row still names
-//   its server and offset.
-// - A replica may be promoted before it has received the last floor. A Locker that settles there uses the highest
-//   number that it has received itself, if that is higher. If another process has settled already, without knowing of
-//   that number, the offset is in use and must not change any more: the Locker refuses the server (unsafe_topology).
+//   connections, although its offset has changed. The housekeeping compares the row every 3 s. If the offset has
+//   changed, the locks on these connections are lost. One new connection has the same effect, because the offset is
+//   part of Session::server(). Until then, an old connection gives out only numbers below all numbers of the new
+//   offset, because it cannot raise the floor. It could do so only if the row still named its server and offset.
+// - A replica may be promoted before it has received the last floor. A Locker that settles there also puts the offset
+//   above the highest number that it has received itself. But another process may have settled before, without knowing
+//   that number. Then the offset is in use and must not change, so the Locker refuses the server (unsafe_topology).
 // - A former primary that is still written to, and does not receive the row, can raise its own floor beyond the slack.
 //   Nothing here can see that; see docs/mysql.md.
 //

@@ -1,6 +1,7 @@
-// Fitness: whether row locks at a server exclude everybody who locks there. They do on one server only.
+// Fitness: whether row locks on a server exclude all other processes. They do so only if all processes lock on one
+// server.
 //
-// It is judged when a connection is made, again and again while it holds locks, and by doctor.
+// hierlock judges it for each new connection, repeatedly while a connection holds locks, and in doctor.
 #pragma once
 
 #include <string>
@@ -28,8 +29,9 @@ remote::Judgement judge_read_only(const remote::Settings& settings);
 // Throws unsafe_topology if the server is unfit, and denied if the account cannot see that.
 void refuse_unfit(const remote::Settings& settings, const Reply& members);
 
-// SQL for a word, and whether it says that the server is still fit. A primary that becomes a replica, or that loses the
-// majority of its group, goes on locking rows, but they exclude nobody on the new primary.
+// fitness_now() is SQL for a word. is_fit() tells whether that word says that the server is still fit. A primary may
+// become a replica, or lose the majority of its group. Then it goes on locking rows, but these locks exclude no process
+// on the new primary.
 std::string fitness_now(bool in_group);
 bool is_fit(const endpoint::Field& word);
 

@@ -1,16 +1,16 @@
 // Names: the SQL of names and slots (GET_LOCK), and sessions that keep them or wait for them.
 //
-// GET_LOCK is server-wide, its names have at most 64 characters, and MySQL does not tell cases apart. So what is locked
-// is a hash. Of database, table and name, SHA-256 makes 64 hex digits (docs/format.md):
+// The names of GET_LOCK are server-wide and have at most 64 characters, and MySQL ignores their case. So hierlock locks
+// a hash. SHA-256 over database, table and name makes 64 hex digits (docs/format.md):
 //
 //   hla + 60 digits                  the turnstile of a name, or of slots
 //   hlb + 60 digits                  a name
 //   hls + 40 digits + i              slot i, in 5 hex digits
 //   hln + 40 digits + i + n          the holder of slot i says that there are n slots
 //
-// A slot is `hln` and `hls`, taken in this order and given back in the other one. So if `hls` of a slot is held and
-// `hln` with one's own n is not, its holder says another number: nobody has to write n down, and it goes with its
-// holder, however that ends.
+// A holder of a slot takes `hln` first and then `hls`, and gives them back in the reverse order. Suppose that `hls` of
+// a slot is held, and `hln` with the requester's n is not. Then the holder uses another number of slots. So no process
+// has to write n down. It is gone with its holder, however the holder ends.
 #pragma once
 
 #include <algorithm>
@@ -55,12 +55,12 @@ class LockTexts {
   std::string digits_;
 };
 
-// All slots up to this one are checked for holders that use another number of slots. One statement tries so many slots
-// at most.
+// compared_slots: slots up to this one are checked for holders that use another number of slots. most_tried_slots: one
+// statement tries at most so many slots.
 inline constexpr std::uint32_t compared_slots = 32, most_tried_slots = 1000;
 
-// The statement that asks for all of it. Each operation is an expression that returns a number. If it takes a lock, a
-// second expression returns the minted number.
+// The statement that asks for all operations. Each operation is an expression that returns a number. If it takes a
+// lock, a second expression returns the minted number.
 std::string statement(const NameRoom& room, std::span<const remote::NameOp> ops);
 remote::NameResult read_result(const remote::NameOp& op, std::uint64_t answer, std::uint64_t minted);
 bool mints(const remote::NameOp& op);

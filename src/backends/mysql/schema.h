@@ -1,4 +1,4 @@
-// Schema: the tables, and what the database knows about itself: how many buckets and levels. (For the fence floor see
+// Schema: the tables, and the numbers of buckets and levels that the database has recorded. (For the fence floor see
 // fences.h.)
 #pragma once
 
@@ -26,15 +26,15 @@ struct Ready {
 enum class Floor : bool { not_asked, asked };
 Ready connect(const Options& options, WaitLimit& limit, Floor floor = Floor::not_asked);
 
-// What the settings record (format, buckets, levels), against what the URL asks for. And the engine of the table of
-// rows, which ask_for_engine() asks for.
+// judge_recorded() compares what the settings record (format, buckets, levels) with what the URL asks for.
+// judge_engine() judges the answer to ask_for_engine(): the engine of the table of rows.
 remote::Judgement judge_recorded(const endpoint::Row& row, const Layout& layout);
 std::string ask_for_engine(const std::string& table);
 remote::Judgement judge_engine(const Reply& reply, const std::string& table);
 
-// Reads what is recorded and compares it with what the URL asks for and with what the table of rows was made for
-// (incompatible); with ?provision=lazy makes what is missing, otherwise throws not_provisioned. Rows, or the table of
-// rows, may still be missing: an acquire finds that.
+// Reads what is recorded. Throws incompatible if the URL asks for other numbers, or if the table of rows was made for
+// others. If something is missing, makes it with ?provision=lazy, otherwise throws not_provisioned. Rows, or the table
+// of rows, may still be missing: an acquire finds that.
 BucketTable read_or_make(Connection& connection, const Options& options, WaitLimit& limit);
 
 inline Dialect dialect_of(const Connection& connection) {

@@ -1,4 +1,4 @@
-// RowSession: a session of a MySQL or MariaDB server as the remote room uses it: row locks in one transaction.
+// RowSession: a session of a MySQL or MariaDB server, as src/remote/ uses it: row locks in one transaction.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@
 
 namespace hierlock::mysql {
 
-// The server ends a session that is silent for 12 s (prepare_session). So for 10 s after the send of a question that it
-// answered, the lock is surely held.
+// The server ends a session that is silent for 12 s (prepare_session). So the lock is surely held for 10 s after a
+// question was sent that the server answered.
 inline constexpr std::chrono::nanoseconds lease = std::chrono::seconds(10);
 
 // How many connections a Locker may have beyond `connections=`: the pool's two on the side, and the Looker's.
@@ -26,7 +26,7 @@ inline constexpr std::size_t sessions_of_names = remote::NameDriver::most_keeper
 
 class RowSession final : public remote::Session {
  public:
-  // `table` must outlive it. It is among `open` as long as it lives.
+  // `table` must outlive the RowSession. The RowSession is among `open` as long as it lives.
   RowSession(std::unique_ptr<Connection> connection, bool in_group, std::shared_ptr<Mint> mint,
              const BucketTable& table, std::shared_ptr<remote::OpenSessions> open);
   ~RowSession() override;

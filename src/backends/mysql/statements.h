@@ -38,9 +38,10 @@ inline std::string stored_name(const std::string& table) {
 // The statement that locks these rows (H4). Each row is read by its whole primary key, so it takes record locks and no
 // gaps, in their order. The buckets are parameters: all plans of one shape share one prepared statement.
 //
-// `together`: a join, which answers UUID_SHORT(), read when all rows are locked, and CONNECTION_ID(); or no row if one
-// is missing. `one_by_one`: a SELECT a row. The last answers the same, the others twice 0, so that a missing row is
-// noticed (H6). It takes the server a fifth longer (docs/bench.md). Both pass a missing row and lock those after it.
+// `together`: a join. It returns UUID_SHORT(), read when all rows are locked, and CONNECTION_ID(). It returns no row if
+// one is missing. `one_by_one`: one SELECT for each row. The last SELECT returns the same as the join, and each other
+// one returns two zeros, so that a missing row is noticed (H6). This form takes the server a fifth longer
+// (docs/bench.md). Both forms pass a missing row and lock those after it.
 enum class Form : std::uint8_t { together, one_by_one };
 std::string lock_rows(Dialect dialect, const BucketTable& table, std::span<const plan::Row> rows, bool no_wait,
                       Form form);
@@ -49,23 +50,23 @@ inline constexpr std::size_t most_joined = max_depth;
 inline Form usual_form(std::span<const plan::Row> rows) {
   return rows.size() <= most_joined ? Form::together : Form::one_by_one;
 }
-// A name for the statement, of one byte a row, which is shorter and faster to make. Statements on one table with the
-// same name are the same.
+// A name for the statement, with one byte for each row. It is shorter than the statement and faster to make. Statements
+// on one table with the same name are the same.
 std::string lock_rows_name(std::span<const plan::Row> rows, bool no_wait, Form form);
 
 // Which of the rows are there: their levels and buckets. Locks nothing.
 std::string find_rows(const BucketTable& table, std::span<const plan::Row> rows);
 
-// How a session must be set for it, whatever the server's own defaults are: see docs/mysql.md for why each.
+// The settings that a session needs, whatever the server's own defaults are. docs/mysql.md says why each is needed.
 struct SessionSetting {
   const char* name;
   const char* value;  // as SQL
   const char* shown;  // what SHOW SESSION VARIABLES then says, or a part of it
 };
 std::vector<SessionSetting> session_settings(Dialect dialect);
-// All of them by one statement, which is the first of each session.
+// Sets all of them in one statement, which is the first of each session.
 std::string prepare_session(Dialect dialect);
-// A server that logs statements takes neither writes nor locks at READ COMMITTED (1665).
+// A server that logs statements refuses writes and locks at READ COMMITTED (1665).
 inline constexpr std::string_view log_rows = "SET SESSION binlog_format='ROW'";
 
 // If a waiter's machine vanishes, the waiter stays in the queue until its wait times out. If it gets a row at the last
@@ -79,7 +80,7 @@ inline constexpr std::string_view usher_timeout = "SET SESSION wait_timeout=4, i
 // Makes a missing row, without waiting for the holder of another row. Does nothing if the row exists.
 std::string make_row(const BucketTable& table, unsigned level, std::uint32_t bucket);
 
-// An error of the server if the table was made for other numbers, or does not say.
+// A statement that fails if the table was made for other numbers, or does not say for which.
 std::string look_at_mark(const BucketTable& table);
 
 }  // namespace hierlock::mysql

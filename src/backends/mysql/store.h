@@ -1,4 +1,4 @@
-// Store: what the MySQL and MariaDB store does for hierlock: row locks, striped over buckets, in one statement.
+// Store: the entry points of the MySQL and MariaDB store. It locks rows, striped over buckets, in one statement.
 #pragma once
 
 #include <memory>
@@ -21,9 +21,9 @@ void provision(const spi::Url& url, const ProvisionOptions& options);
 // Finds what is unsafe or slow (H17). Throws only if the server cannot be asked at all.
 std::vector<Finding> doctor(const spi::Url& url);
 
-// The SQL that acquires and releases a plan, for people, with the buckets filled in; and which nodes share a row, and
-// so wait for each other without need (H15). It uses the numbers that the database has recorded. If the database cannot
-// be asked, it uses those of the URL or the defaults, and says so. Throws as an acquire would.
+// The SQL that acquires and releases a plan, for people, with the buckets filled in. It also says which nodes share a
+// row, and so wait for each other without need (H15). It uses the numbers that the database has recorded. If the
+// database cannot be asked, it uses those of the URL or the defaults, and says so. Throws as an acquire would.
 std::string statements(const spi::Url& url, const spi::Plan& plan);
 
 }  // namespace hierlock::mysql

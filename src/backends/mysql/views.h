@@ -1,9 +1,9 @@
 // Views: what the server itself shows of the locks in our table: who has which row, who waits, and for whom.
 //
-// MySQL shows every lock (performance_schema.data_locks, data_lock_waits). MariaDB shows waits and those who are in
-// their way, and nothing else (information_schema.INNODB_LOCKS, INNODB_LOCK_WAITS), from a copy that it makes anew only
-// when nobody has read it for 100 ms. Neither knows paths: those come from the processes (notice_sql.h). Reading takes
-// no lock.
+// MySQL shows every lock (performance_schema.data_locks, data_lock_waits). MariaDB shows only waits and the locks in
+// their way (information_schema.INNODB_LOCKS, INNODB_LOCK_WAITS). It shows a copy, which it makes anew only when nobody
+// has read it for 100 ms. Neither server knows paths: those come from the processes (notice_sql.h). Reading takes no
+// lock.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ std::string grant_views(bool mariadb, const std::string& account);
 
 // --- without a server -------------------------------------------------------------------------------------------
 
-// The same of what CURRENT_USER() says: `app@10.0.0.%`.
+// The same for an account as CURRENT_USER() returns it: `app@10.0.0.%`.
 std::string quoted_account(const std::string& current_user);
 
 // `2, 8675750`: a row of our table. None for anything else, such as `supremum pseudo-record`.

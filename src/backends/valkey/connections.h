@@ -1,8 +1,8 @@
-// Connections: those of one Locker, to one server or to the nodes of a cluster. A question takes one of each node that
-// it needs, for as long as it lasts.
+// Connections: the connections of one Locker, to one server or to the nodes of a cluster. A question takes one
+// connection to each node that it needs, and gives it back when it has the answer.
 //
-// In a cluster a node refuses keys that it does not have, and names the node that has them. So whatever this class
-// remembers about slots, a script runs where its keys are.
+// In a cluster a node refuses keys that it does not have, and names the node that has them. So a script always runs
+// where its keys are, whatever this class remembers about hash slots.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class Connections {
  public:
   explicit Connections(const Options& options) : options_(options) {}
 
-  // A connection of its own to any node, for whoever wants to keep it.
+  // A new connection to any node, for a caller that keeps it.
   std::unique_ptr<Connection> connect_to_any(WaitLimit& limit);
 
   struct Call {
@@ -47,8 +47,8 @@ class Connections {
 
     bool well() const { return failed == nullptr && reply.kind != Reply::Kind::error; }
   };
-  // Runs a script, on all of these places in one round trip to each node. A script that a node does not know is loaded.
-  // What keeps one call from being made does not keep the others.
+  // Runs a script for all of these calls, in one round trip to each node. If a node does not know the script, it is
+  // loaded there. If one call cannot be made, the others are still made.
   void run_all(std::string_view script, std::span<Call> calls, WaitLimit& limit);
   // The same for renewals. They do not wait for a free connection. A node that has not answered is left out for a
   // moment: waiting for it once more would delay the renewals at the others.

@@ -1,8 +1,8 @@
 // Places: where the nodes of a plan are kept. Pure: no I/O.
 //
-// A node lies under its root: its first segment, its name. All nodes of a root are under one hash tag, so one script
-// decides about them, and a cluster keeps them together. The tag is a hash of 24 bits. Roots that share a tag share a
-// script, but no lock: inside, nodes have their whole names.
+// A node lies under its root: the first segment of its path, or its name. All nodes of a root are under one hash tag,
+// so one script decides about them, and a cluster keeps them together. The tag is a hash of 24 bits. Roots that share a
+// tag share a script, but no lock, because the script tells nodes apart by their whole names.
 //
 // A cell's key is the tag, the node's level (3 bits) and a hash of the node (37 bits). So the order of cells is the
 // order in which nodes are locked: tag by tag, ancestors first.

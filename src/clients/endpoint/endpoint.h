@@ -1,5 +1,5 @@
-// Endpoint: what the URL of a server says about reaching it: the place, the account, and how the connection is
-// protected.
+// Endpoint: the part of a server's URL that says how to reach the server: the place, the account, and how the
+// connection is protected.
 //
 //   SCHEME://USER[:PASSWORD]@HOST[:PORT]/DATABASE?OPTION=VALUE&…
 //
@@ -28,7 +28,7 @@ struct Endpoint {
 
 // The host's name or address means this machine.
 bool is_loopback(std::string_view host);
-// This machine, by a socket or by loopback.
+// The server is on this machine, reached by a socket or by loopback.
 bool is_local(const Endpoint& endpoint);
 
 // The options about passwords and TLS: password_file, password_env, tls and ca. The URLs of all servers have them.
@@ -40,7 +40,7 @@ struct Access {
   static bool knows(std::string_view option);
   // False: the option is none of these. Reads the file or the environment variable that it names.
   bool read(const std::string& option, const std::string& value);
-  // `tls` as written. By default the way to another machine is verified, and so is a server with a ca.
+  // `tls` as written. By default, the certificate is verified if the server is on another machine or `ca` is set.
   Tls mode(bool local) const;
 };
 

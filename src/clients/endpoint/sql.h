@@ -44,8 +44,8 @@ std::string filled_in(std::string_view sql, const Numbers& numbers) {
   return filled;
 }
 
-// The text in characters that every session reads alike, whatever its escapes are: bytes in hexadecimal digits. Bytes
-// that are no valid UTF-8 become `?`: servers refuse them.
+// The text as bytes in hexadecimal digits. Every session reads these alike, whatever its settings for escapes are.
+// Bytes that are not valid UTF-8 become `?`, because servers refuse them.
 std::string hexadecimal(std::string_view text);
 
 }  // namespace hierlock::endpoint

@@ -1,5 +1,5 @@
-// Warden: keeps a WaitLimit during calls of a client library that block, such as a TLS handshake. Those last for ever
-// if the server says nothing. A thread ends the call by shutting the socket down.
+// Warden: keeps a WaitLimit during calls of a client library that block, such as a TLS handshake. Such a call lasts for
+// ever if the server says nothing. So a thread of the Warden ends it by shutting the socket down.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@ class Warden {
   Warden(const Warden&) = delete;
   Warden& operator=(const Warden&) = delete;
 
-  // Calls, and returns what the call returns. Nobody else may ask the limit meanwhile.
+  // Makes the call, and returns what it returns. No other thread may use the limit meanwhile.
   int during(int socket, const std::function<int()>& call);
   // The limit gave up during a call: the socket is shut down.
   bool gave_up();

@@ -1,4 +1,5 @@
-// Connection: one session of a MySQL or MariaDB server. The caller's thread never blocks in the client library.
+// Connection: one session of a MySQL or MariaDB server. The caller's thread does not block in the client library,
+// except in the TLS handshake, where a Warden keeps the limit (endpoint/warden.h).
 //
 // Every call sends, then watches the socket itself, under a WaitLimit. If the limit gives up, the connection is broken:
 // it can only be closed. One thread uses a connection at a time.
@@ -48,7 +49,7 @@ inline Error error_of(const Reply& reply, const std::string& doing) {
 }
 
 // A prepared statement of one connection. Its parameters are whole numbers, or texts of one size. Its results are whole
-// numbers. None is NULL.
+// numbers. No parameter or result is NULL.
 class Statement {
  public:
   std::span<std::uint64_t> parameters() noexcept { return in_; }
@@ -75,7 +76,7 @@ struct ConnectOptions {
 
 class Connection {
  public:
-  // Prepared at once. Beyond that the least recently used one is closed.
+  // At most so many statements are prepared at a time. Beyond that, the connection closes the least recently used one.
   static constexpr std::size_t most_statements = 64;
 
   // Connects and logs in. With TLS, nothing of the login is sent before the connection is encrypted (login.h). Throws
@@ -109,9 +110,10 @@ class Connection {
   Statement& statement_of_texts(std::string_view key, std::size_t texts, std::size_t size, std::size_t columns);
   // Has the server prepare it now. Afterwards begin(Statement&) may be used, if that went well.
   Reply prepare(Statement& statement, const std::string& sql, WaitLimit& limit);
-  // Executes it with its parameters(), in one round trip, and one more if it has to be prepared. `sql` is called only
-  // then, and has a `?` for each parameter and no other. `row` is called for each row of the result; the reply has
-  // none. If the server prepares no more statements (max_prepared_stmt_count), it is sent as text for a while.
+  // Executes the statement with its parameters(), in one round trip, and one more if it has to be prepared. `sql` is
+  // called only if it has to be prepared. Its text has a `?` for each parameter and no other. `row` is called for each
+  // row of the result; the reply has no rows. If the server prepares no more statements (max_prepared_stmt_count),
+  // statements are sent as text for a while.
   using Sql = std::function<std::string()>;
   using Row = std::function<void(std::span<const std::uint64_t>)>;
   Reply execute(Statement& statement, const Sql& sql, const Row& row, WaitLimit& limit);

@@ -1,5 +1,5 @@
-// Error codes: the numbers of MySQL, MariaDB and their client library that hierlock knows. They stand here and nowhere
-// else.
+// Error codes: the numbers of MySQL, MariaDB and their client library that hierlock knows. Only src/rows/, which is
+// built without a client, and tests repeat a few of them.
 //
 // Where libmariadb's headers have a name for a number, error_codes_test.cc compares the two. The others are in the
 // servers' documentation: https://dev.mysql.com/doc/mysql-errors/en/ and

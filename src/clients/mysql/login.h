@@ -1,13 +1,13 @@
 // Login: proves who the account is, and sends nothing secret before the connection is encrypted.
 //
 // If a server says that it has no TLS, libmariadb goes on in plain text, even if TLS was enforced. It shows the cipher
-// only after the login. So libmariadb gets no password at first. It begins with a login plugin that is made here and
-// sends no proof. Every server then asks for the proof that the account needs.
+// only after the login. So hierlock gives libmariadb no password at first, and makes it begin with a login plugin of
+// hierlock's own. The plugin sends no proof. Every server then asks for the proof that the account needs.
 //
 // If TLS was asked for and the server's greeting offers none, the plugin gives up before anything is sent. Otherwise it
 // hands out the password once the connection is encrypted and, with tls=verify, the certificate is verified. With
-// tls=off it does so without, but to another machine never by a proof from which an impostor could read the password.
-// This costs one round trip.
+// tls=off it hands out the password without encryption. But to another machine it then never uses a proof from which an
+// impostor could read the password. All this costs one round trip.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ class Login {
 
   // The plugin gave up: the server has no TLS.
   bool plaintext() const noexcept { return plaintext_; }
-  // Why the proof that the server asked for is not given.
+  // Why hierlock does not give the proof that the server asked for.
   std::string refusal() const;
 
   // Called by the plugin.

@@ -15,8 +15,9 @@ struct Address {
   std::string place;                            // for messages: `db.example:5432`
 };
 
-// By default the way to another machine is verified, and the way to this one is plain text. sslmode= in the URL or
-// PGSSLMODE in the environment says otherwise. Throws Error(invalid_argument), which shows no password.
+// By default, the certificate of a server on another machine is verified, and a connection within this machine is plain
+// text. sslmode= in the URL or PGSSLMODE in the environment says otherwise. Throws Error(invalid_argument), which shows
+// no password.
 Address read_address(std::string_view url);
 
 }  // namespace hierlock::postgres

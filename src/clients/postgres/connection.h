@@ -62,12 +62,12 @@ class Connection {
   bool idle() const noexcept;
 
   // Sends one or more statements. Answers the last result, or the first error. A COPY breaks the connection, because
-  // the caller has no data for it. Of a broken connection the reply is codes::connection_failure.
+  // the caller has no data for it. The reply of a broken connection is codes::connection_failure.
   Reply query(const std::string& sql, WaitLimit& limit);
   // The answer to each of several statements, up to the first error, which ends them. There is at least one.
   std::vector<Reply> query_each(const std::string& sql, WaitLimit& limit);
-  // query_each() in parts, so that a thread can do something else before the answer is there. send() sends; arrives()
-  // waits for the whole answer, at most for `time`, and may be called again; receive() waits for it, under the limit.
+  // query_each() in parts, so that a thread can do something else before the answer is there. send() sends. arrives()
+  // waits for the whole answer, at most for `time`, and may be called again. receive() waits for it, under the limit.
   void send(const std::string& sql);
   bool arrives(Clock::duration time);
   std::vector<Reply> receive(WaitLimit& limit);

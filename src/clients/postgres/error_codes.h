@@ -1,4 +1,5 @@
-// Error codes: the SQLSTATEs of PostgreSQL that hierlock knows. They stand here and nowhere else.
+// Error codes: the SQLSTATEs of PostgreSQL that hierlock knows. Only src/rows/, which is built without a client, and
+// tests repeat a few of them.
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 #pragma once
 

@@ -11,8 +11,8 @@ namespace hierlock::valkey {
 using Address = endpoint::Endpoint;
 using endpoint::Tls;
 
-// Without a user it is the default one. The URL may name several nodes of a cluster, HOST:PORT,HOST:PORT: each is an
-// Address. Throws invalid_argument.
+// A URL without a user means the user `default`. The URL may name several nodes of a cluster, HOST:PORT,HOST:PORT. Each
+// of them becomes an Address. Throws invalid_argument.
 std::vector<Address> read_addresses(const spi::Url& url);
 
 // Another node of the same cluster, at HOST:PORT. Throws denied if the password would leave this machine in plain text,

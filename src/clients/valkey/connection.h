@@ -1,5 +1,5 @@
-// Connection: one connection to a Valkey or Redis server. hiredis writes commands and reads replies; the socket and TLS
-// are the connection's own, because hiredis 0.14 knows neither TLS nor deadlines of its caller's.
+// Connection: one connection to a Valkey or Redis server. hiredis reads replies. The connection has its own code for
+// the socket and for TLS, because hiredis 0.14 knows neither TLS nor its caller's deadlines.
 //
 // Every call keeps a WaitLimit. If the limit gives up, or the server hangs up, the connection is broken: it can only be
 // closed. One thread uses a connection at a time.

@@ -1,7 +1,7 @@
-// SlotMap: which node of a cluster has which key, as the cluster has told. Any thread may call anything here.
+// SlotMap: which node of a cluster has which key, as far as the cluster has said. Any thread may call anything here.
 //
-// It may be out of date at any time. That costs a round trip only: a node refuses the keys that it does not have, and
-// names the node that has them.
+// It may be out of date at any time. That costs only a round trip, because a node refuses the keys that it does not
+// have, and names the node that has them.
 #pragma once
 
 #include <cstdint>
