@@ -175,6 +175,41 @@ TEST(Breaking, breaks_no_lock_on_a_later_key_of_the_node) {  // B13
   EXPECT_TRUE(reused) << "the node was not reused: the test is void";
 }
 
+// A breaker lists the lock before it breaks it. In between, the lock still holds.
+TEST(Breaking, leaves_a_lock_whole_wherever_its_breaker_stops) {  // B13
+  bool held_once_stopped = false;
+  for (long n = 1;; ++n) {
+    SCOPED_TRACE("at store " + std::to_string(n));
+    Stage stage;
+    Engine& engine = stage.engine();
+    const auto rival = stage.open();
+    const auto lock = ask(engine, {hierlock::shared("s"), Target("t")}, 1s);
+    Victim breaker(
+        stage,
+        [](Stage& s, const Cue& cue) {
+          Engine* const own = s.open_for_good();
+          cue.arm();
+          static_cast<void>(break_lock(*own, Target("t")));
+        },
+        n, SIGSTOP);
+    const bool stopped = breaker.wait() == Victim::State::stopped;
+    const bool held = engine.held(*lock);
+    held_once_stopped = held_once_stopped || (stopped && held);
+    for (const char* const part : {"s", "t"}) {
+      const auto other = ask(*rival, {Target(part)}, 0s);
+      EXPECT_FALSE(held && other) << "two hold " << part;
+      if (other) rival->release(*other);
+    }
+    breaker.resume();
+    EXPECT_EQ(breaker.wait(), Victim::State::finished);
+    EXPECT_FALSE(engine.held(*lock));
+    engine.release(*lock);
+    EXPECT_EQ(engine.table().look().check(), "");
+    if (!stopped || HasFailure()) break;
+  }
+  EXPECT_TRUE(held_once_stopped) << "never stopped before the break: the test is void";
+}
+
 // --- a holder in the middle of something ---------------------------------------------------------------------------
 
 struct Holding {
