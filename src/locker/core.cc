@@ -244,7 +244,8 @@ std::optional<Grant> Core::run(const Plan& plan, const AcquireOptions& options, 
   if (may_fail) return std::nullopt;
   if (kind == ErrorKind::busy)
     throw Error(kind, describe(plan.steps()) + " is held by somebody else, and waiting was not asked for");
-  throw Error(kind, describe(plan.steps()) + " was not free within " + duration_text(*options.timeout) +
+  const std::string in_time = options.timeout ? " within " + duration_text(*options.timeout) : "";
+  throw Error(kind, describe(plan.steps()) + " was not free" + in_time +
                         ": try again, or wait longer; snapshot() shows who holds it");
 }
 

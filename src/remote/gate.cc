@@ -261,17 +261,20 @@ class Gate final : public spi::Backend {
 // What a request does while it waits at the store.
 class Gate::AtStore final : public WaitHost {
  public:
-  // `passed`: how often the request has let others pass. Null: it cannot.
+  // `passes`: how often the request has let others pass; made when it first waits. Null: it cannot let anybody pass.
   AtStore(Gate& gate, const spi::Request& request, std::uint64_t owner, const spi::Grant& local, Teller& teller,
-          int* passed = nullptr)
-      : gate_(gate), request_(request), owner_(owner), local_(local), teller_(teller), passed_(passed) {}
+          std::shared_ptr<Passes>* passes = nullptr)
+      : gate_(gate), request_(request), owner_(owner), local_(local), teller_(teller), passes_(passes) {}
 
   Pending* begins_to_wait(std::uint64_t session, int wake) override {
     auto pending = std::make_shared<Pending>(wake);
     pending->local = local_;
     pending->owner = owner_;
     pending->session = session;
-    if (passed_ != nullptr) pending->passed = *passed_;
+    if (passes_ != nullptr) {
+      if (*passes_ == nullptr) *passes_ = std::make_shared<Passes>();
+      pending->passes = *passes_;
+    }
     pending->owner_name = owner_name();
     pending->nodes = nodes_of(request_.plan, gate_.cell_of());
     const auto targets = std::count_if(pending->nodes.begin(), pending->nodes.end(), [](auto& n) { return n.asked; });
@@ -282,7 +285,6 @@ class Gate::AtStore final : public WaitHost {
     return pending.get();
   }
   void wait_is_over(Pending* pending) noexcept override {
-    if (passed_ != nullptr && pending->lets_pass()) ++*passed_;
     gate_.locks_.remove(pending);
     gate_.board_.wake();  // its notice goes
   }
@@ -299,7 +301,7 @@ class Gate::AtStore final : public WaitHost {
   const std::uint64_t owner_;
   const spi::Grant local_;
   Teller& teller_;
-  int* const passed_;
+  std::shared_ptr<Passes>* const passes_;
 };
 
 // --- acquire ---------------------------------------------------------------------------------------------
@@ -313,7 +315,7 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
   Use use(*this);
   driver_->start();  // before there is anything to give back
   board_.start();
-  int passed = 0;
+  std::shared_ptr<Passes> passes;
   for (std::uint64_t ticket = 0;;) {
     std::optional<HandOver::Waiting> waiting;
     const std::optional<spi::Grant> local = queue_for(
@@ -327,7 +329,7 @@ std::optional<spi::Grant> Gate::acquire(const spi::Request& request) {
         use.goes_on();
         return taken;
       }
-      AtStore host(*this, asked, owner, *local, teller, &passed);
+      AtStore host(*this, asked, owner, *local, teller, &passes);
       // An owner that holds a lock, on whatever session, does not stand in line for one: those who have them may wait
       // for it.
       std::uint64_t* const in_line = locks_.any_of(owner) ? nullptr : &ticket;

@@ -1515,6 +1515,39 @@ TEST(Deadlocks, that_letting_others_pass_does_not_undo_have_a_victim) {  // B11
   EXPECT_LT(Clock::now() - begin, patience / 4);
 }
 
+// An acquire of two targets waits at the store for the first one. Owners come to stand behind it at the second one, one
+// after the other. Each of them goes on once it was let pass, so letting others pass does help.
+TEST(Deadlocks, that_the_queues_make_are_undone_for_each_that_comes) {  // B11
+  ScriptedServer server;
+  const auto one = open_scripted(server), two = open_scripted(server);
+  const std::vector<std::string> p = paths_in_one_order();
+  ASSERT_GE(p.size(), 2u);
+  const spi::Grant first = *acquire(*two, {p[0]});
+  std::thread pair([&] {
+    const auto error = error_of([&] { one->release(*acquire(*one, {p[0], p[1]}, 3 * patience)); });
+    EXPECT_FALSE(error) << error->what();
+  });
+  EXPECT_TRUE(eventually([&] { return server.waiting() == 1; }));
+  for (int i = 0; i < 7 && !HasFailure(); ++i) {
+    const std::string path = "own" + std::to_string(i);
+    std::latch holds(1);
+    std::thread behind([&] {
+      const spi::Grant own = *acquire(*one, {path});
+      holds.count_down();
+      EXPECT_TRUE(eventually([&] { return server.waiting() == 2; }));
+      const auto error = error_of([&] { one->release(*acquire(*one, {p[1]}, patience)); });
+      EXPECT_FALSE(error) << i << ": " << error->what();
+      one->release(own);
+    });
+    holds.wait();
+    const auto error = error_of([&] { two->release(*acquire(*two, {path}, patience)); });
+    EXPECT_FALSE(error) << i << ": " << error->what();
+    behind.join();
+  }
+  two->release(first);
+  pair.join();
+}
+
 // Locks that all processes take in one order close no cycle, however they wait. HIERLOCK_RUNS sets how many are tried.
 TEST(Deadlocks, are_never_seen_where_locks_are_taken_in_one_order) {  // B11
   const char* const set = std::getenv("HIERLOCK_RUNS");

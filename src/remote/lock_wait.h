@@ -6,9 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <hierlock/spi/backend.h>
@@ -46,6 +49,10 @@ class Teller final : public spi::WaitObserver {
   std::optional<Clock::time_point> due_;
 };
 
+// How often a request has let others pass: by the id and the owner of the notice of each. Only the caller of the
+// DeadlockFinder uses it. It outlives the waits of the request.
+using Passes = std::map<std::pair<std::uint64_t, std::string>, int>;
+
 // A request that the store has not answered for a while, or that waits in the local queue. A wait in the local queue
 // has a Pending if its owner holds a lock, or if it is so long that `status` shows it.
 struct Pending {
@@ -69,9 +76,9 @@ struct Pending {
 
   void choose_as_victim(std::string cycle, std::vector<Error::Wait> waits);
   bool victim() const noexcept { return victim_.load(); }
-  int passed = 0;  // how often its request has let others pass
   // For a request at the store: the request gives its place in the local queue to the requests behind it. Then the Gate
-  // starts the request again.
+  // starts the request again. An extend cannot do that: then `passes` is null.
+  std::shared_ptr<Passes> passes;
   void let_pass() noexcept;
   bool lets_pass() const noexcept { return lets_pass_.load(); }
   // Of a victim: the cycle in words, and as Error::cycle() has it.

@@ -681,7 +681,10 @@ void NameDriver::extend(Hold& hold, const Ask& ask, Extended& result) {
     if (names.empty() && fence == 0) {
       const std::vector<Keeper::JobPtr> asked =
           ask_keepers(ask, {&*known, 1}, NameOp::Kind::mint, Clock::now() + longest_try);
-      if (asked.empty()) return;
+      if (asked.empty()) {
+        if (Clock::now() >= ask.request.deadline.value_or(never)) return;
+        throw Error(ErrorKind::unavailable, "the server does not answer. It may do so again: try again");
+      }
       holding.fence = asked[0]->session->minter->fence_of(asked[0]->result.minted);
     }
     if (NameHold* const has = names_in(hold)) {

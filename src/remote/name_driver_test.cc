@@ -57,9 +57,11 @@ class Process {
     return gate_->acquire({.plan = plan, .no_wait = true});
   }
   std::optional<spi::Grant> extend(const spi::Grant& grant, const std::vector<Target>& targets,
-                                   Clock::duration timeout = patience) {
+                                   std::optional<Clock::duration> timeout = patience) {
     const spi::Plan plan(targets);
-    return gate_->extend(grant, {.plan = plan, .deadline = Clock::now() + timeout});
+    spi::Request request{.plan = plan};
+    if (timeout) request.deadline = Clock::now() + *timeout;
+    return gate_->extend(grant, request);
   }
   spi::Backend& gate() { return *gate_; }
   void release(const std::optional<spi::Grant>& grant) { gate_->release(*grant); }
@@ -443,6 +445,58 @@ TEST_F(NameDrivers, a_deadlock_between_a_name_and_a_path_is_found) {  // B11
   std::future<bool> left = std::async(std::launch::async, [&] { return wants(first, "u1", one, name); });
   std::future<bool> right = std::async(std::launch::async, [&] { return wants(second, named("n"), two, path); });
   EXPECT_NE(left.get(), right.get());
+  EXPECT_TRUE(nothing_left());
+}
+
+// Whether the request becomes the victim of a deadlock. In the end it has nothing, and what its owner held before is
+// released.
+template <class Ask>
+bool is_a_victim(Process& process, const std::optional<spi::Grant>& has, Ask ask) {
+  bool victim = false;
+  try {
+    const std::optional<spi::Grant> got = ask();
+    EXPECT_TRUE(got) << "it has no value, and no time was up";
+    if (got) process.release(got);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::deadlock) << error.what();
+    victim = true;
+  }
+  process.release(has);
+  return victim;
+}
+
+// An extend of a lock of names waits for rows on another session. It cannot queue again, as an acquire could, to undo a
+// cycle that only the queue makes.
+TEST_F(NameDrivers, an_extend_of_a_name_to_paths_does_not_let_others_pass) {  // B11
+  Process first(server, names), second(server, names);
+  const spi::OwnerId a = first.gate().make_owner("a"), b = first.gate().make_owner("b");
+  const auto a_has = first.acquire({named("n")}, std::nullopt, a), b_has = first.acquire({"w"}, std::nullopt, b);
+  const auto c_has = second.acquire({"x"});
+  auto extends = std::async(std::launch::async, [&] {
+    return is_a_victim(first, a_has, [&] { return first.extend(*a_has, {Target("x"), Target("y")}, std::nullopt); });
+  });
+  ASSERT_TRUE(eventually([&] { return server.waiting() == 1; }));
+  auto behind = std::async(std::launch::async, [&] {
+    EXPECT_TRUE(eventually([&] { return server.waiting() == 2; }));
+    return is_a_victim(first, b_has, [&] { return first.acquire({"y"}, patience, b); });
+  });
+  const bool victim = is_a_victim(second, c_has, [&] { return second.acquire({"w"}, patience); });
+  EXPECT_EQ((victim ? 1 : 0) + (extends.get() ? 1 : 0) + (behind.get() ? 1 : 0), 1);
+  EXPECT_TRUE(nothing_left());
+}
+
+TEST_F(NameDrivers, a_fence_alone_that_a_silent_server_does_not_tell_is_an_error) {  // H2
+  Process process(server, names);
+  const auto grant = process.acquire({named("n")});
+  names.silent = true;
+  try {
+    (void)process.extend(*grant, {named("n")}, std::nullopt);
+    ADD_FAILURE() << "nobody has told a fence";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable) << error.what();
+  }
+  names.silent = false;
+  process.release(grant);
   EXPECT_TRUE(nothing_left());
 }
 

@@ -21,8 +21,8 @@ using std::chrono::seconds;
 constexpr milliseconds look_interval{100}, idle_interval{500}, shortest_end{100};
 // A wait that may be part of a deadlock is published, and looked at, after so long (B11).
 constexpr milliseconds suspect_after{20};
-// Any other wait at the store is published after so long. Its owner holds nothing, but a request that is compatible with
-// all holders may stand behind it in the store's queue, and its owner may hold a lock.
+// Any other wait at the store is published after so long. Its owner holds nothing, but a request that is compatible
+// with all holders may stand behind it in the store's queue, and its owner may hold a lock.
 constexpr milliseconds in_the_way_after{60};
 constexpr seconds say_alive_interval{3}, remove_old_interval{60};
 constexpr seconds longest_publish{2};
@@ -54,7 +54,8 @@ constexpr std::size_t most_names_published = 200;
 constexpr std::size_t most_idle_waits_published = 64;
 // With publish_after=0: if more is held, publishing takes too long for each acquire to wait for it.
 constexpr std::size_t most_held_at_once = 300;
-// A request lets others pass so often at most: it might not help, and then there must be a victim.
+// A request lets the same wait pass so often at most. If that wait stands behind it again and again, it does not help,
+// and there must be a victim.
 constexpr int most_passes = 5;
 
 // The name of this Locker, unique anywhere.
@@ -692,9 +693,12 @@ bool NoticeBoard::let_pass_in(const Cycle& cycle) {
     const Notice &member = *cycle.members[i], &first = *cycle.between[i];
     if (!member.queued() || !first.waits || !is_own(first)) continue;
     const auto found = requests_.find(first.session);
-    if (found == requests_.end() || found->second->passed >= most_passes) continue;
-    if (stays_in_the_way(*found->second, member)) continue;
-    found->second->let_pass();
+    if (found == requests_.end() || found->second->passes == nullptr) continue;
+    Pending& request = *found->second;
+    int& passed = (*request.passes)[{member.id(), member.owner}];
+    if (passed >= most_passes || stays_in_the_way(request, member)) continue;
+    if (!request.lets_pass()) ++passed;  // it may be asked several times before it does so
+    request.let_pass();
     any = true;
   }
   return any;
