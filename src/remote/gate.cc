@@ -584,7 +584,19 @@ void Gate::release(const spi::Grant& grant) noexcept {
   const std::shared_ptr<Held> held = locks_.take_out(grant.id);
   if (held == nullptr) return;
   const Clock::time_point end = Clock::now() + longest_release;
-  const auto park = [&] { return !board_.stands(held->hold->session()) && driver_->park(*held->hold); };
+  // The lock itself has no notice (see HandOver::park). But the notice of the wait that led to it may still be there,
+  // and say that its session belongs to this owner. The next owner may take over the session nevertheless, if this
+  // owner holds nothing else. Then whoever waits for this owner waits because of this session. So any cycle through the
+  // notice is one through the session, whoever has it:
+  // - The store's view shows whom the session waits for. It shows nobody, unless the next owner extends the lock. Then
+  //   the cycle is real.
+  // - Without the view the cycle must last. The notice does not: the board removes it at its next turn, as it would if
+  //   this owner had kept the lock.
+  // If the owner holds another lock, a wait for that lock would seem to lead to what the next owner waits for.
+  const auto park = [&] {
+    const bool misleads = locks_.any_of(held->owner) && board_.stands(held->hold->session());
+    return !misleads && driver_->park(*held->hold);
+  };
   if (hands_over_ && hand_over_.park(held, park)) {
     queue_->release(held->local);
     return leave(end);
