@@ -1274,6 +1274,28 @@ TEST(Deadlines, hold_across_waits_that_the_store_ends_itself) {  // B5, H2
   EXPECT_TRUE(acquire(*two, {"u1"}, patience).has_value());
 }
 
+// The request gives nothing back that it shares with another lock of its owner: somebody may have come to wait for
+// that.
+TEST(Waits, that_the_store_ends_keep_what_they_have) {  // B5, B11
+  ScriptedServer server;
+  server.cells_may_be_missing = true;
+  server.longest_wait = 10ms;
+  const auto gate = open_scripted(server), other = open_scripted(server);
+  const auto unlocks_while_waiting = [&](const std::string& path, const std::string& held) {
+    const spi::Grant before = *acquire(*other, {held});
+    const std::uint64_t unlocks = server.unlocks, asked = server.asked;
+    std::thread waits([&] { gate->release(*acquire(*gate, {path}, patience)); });
+    EXPECT_TRUE(eventually([&] { return server.asked >= asked + 8; }));
+    const std::uint64_t since = server.unlocks - unlocks;
+    other->release(before);
+    waits.join();
+    return since;
+  };
+  EXPECT_EQ(unlocks_while_waiting("u1/a9", "u1/a9"), 0u) << "what is before the last cell is there";
+  EXPECT_EQ(unlocks_while_waiting("u2/a9", "u2"), 1u) << "it may have passed something that was not there";
+  EXPECT_EQ(unlocks_while_waiting("u2/a9", "u2"), 0u) << "all is there, as it has seen before";
+}
+
 TEST(Deadlines, a_try_does_not_wait) {  // H2
   ScriptedServer server;
   const auto one = open_scripted(server), two = open_scripted(server);

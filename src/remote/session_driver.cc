@@ -115,12 +115,22 @@ SessionDriver::Outcome SessionDriver::ask(const Asking& asking, LockReply& reply
   // A request that then waited for the cell would do so out of order (H5), in a cycle that no notice shows. So it gives
   // back what it has and starts over; once it has seen that all cells are there, it need not do so again. An extend
   // cannot give anything back: it has seen to its cells before.
-  bool all_there = extended != nullptr || !store_->cells_may_be_missing();
+  //
+  // But starting over may close a cycle, too. Others may wait for a cell that the request shares with another lock of
+  // its owner. They came later, and now the request asks again behind them. So it starts over only if it must: not if
+  // the cells were known to be there before, and not if it has all cells before its last one.
+  bool all_there = extended != nullptr || !store_->cells_may_be_missing() || known_.all(cells);
+  const auto has_all_before_the_last = [&] {
+    return cells.size() < 2 || session.lock(cells.first(cells.size() - 1), true, wait).kind == Kind::granted;
+  };
   const auto start_over = [&] {
+    all_there = true;
+    if (has_all_before_the_last()) return true;
     unlock(session, Clock::now() + longest_unlock);
     session.find_missing(cells, reply, wait);
-    all_there = true;
-    return reply.kind == Kind::granted;
+    if (reply.kind != Kind::granted) return false;
+    known_.add(cells);
+    return true;
   };
   for (int deadlocks = 0;;) {
     sent = now_with_suspend();
@@ -290,6 +300,7 @@ Driver::Granted SessionDriver::grant(const Ask& of) {
       }
       if (outcome == Outcome::missing) {
         const bool there = all_there(reply);
+        known_.forget(wanted);
         if ((!there && !store_->makes_missing()) || ++made > most_made) throw store_->missing(wanted, reply);
         PoolInterrupter interrupter(*this, session);
         const bool made_now = there || store_->make_missing(session, wanted, reply, of, interrupter);

@@ -69,7 +69,7 @@ class SessionDriver final : public Driver, private SessionServices {
   const std::shared_ptr<OpenSessions>& open_sessions() const noexcept override { return sessions_; }
   void lose_all_on(const std::string& server) override { heartbeats_.lose_all_on(server); }
 
-  // Cells that an extend has found at the store. Cells are never removed, so the next extend need not ask for them.
+  // Cells that were found at the store. Cells are never removed, so nobody need ask for them again.
   class KnownCells {
    public:
     bool all(std::span<const Cell> cells) const {

@@ -78,6 +78,8 @@ class ScriptedServer {
   std::atomic<bool> mixes_sessions{false};
   // The client library reads the answer to a heartbeat while it sends the question. The socket never becomes readable.
   std::atomic<bool> answers_at_once{false};
+  // A request may pass a cell that is not there, as it may on a table of rows.
+  std::atomic<bool> cells_may_be_missing{false};
   // The store ends each wait after so long.
   std::atomic<std::chrono::milliseconds> longest_wait{std::chrono::hours(1)};
   // Connecting fails, or takes so long.
@@ -127,7 +129,7 @@ class ScriptedServer {
     for (const auto& [id, published] : notices_) notices.emplace(id, published.first);
     return notices;
   }
-  std::atomic<std::uint64_t> asked{0}, connecting{0}, connected{0}, notices_read{0}, beats{0}, housekept{0};
+  std::atomic<std::uint64_t> asked{0}, unlocks{0}, connecting{0}, connected{0}, notices_read{0}, beats{0}, housekept{0};
 
  private:
   friend class ScriptedSession;
@@ -283,6 +285,7 @@ class ScriptedSession final : public Session {
   }
   void begin_unlock_all() noexcept override {
     const std::lock_guard guard(server_.mutex_);
+    server_.unlocks.fetch_add(1);
     asked_ = true;
     if (server_.silent_ || server_.late_) {
       server_.late_unlocks_.insert(id_);
@@ -511,6 +514,7 @@ class ScriptedStore final : public SessionStore {
     session.give_up();
     throw Error(ErrorKind::lost, "the server has unlocked all");
   }
+  bool cells_may_be_missing() const override { return server_.cells_may_be_missing; }
   Error missing(std::span<const Cell>, const LockReply&) const override {
     return {ErrorKind::not_provisioned, "nothing is ever missing here"};
   }
