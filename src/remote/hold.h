@@ -10,6 +10,8 @@
 #include <stop_token>
 #include <thread>
 
+#include "remote/cell.h"
+
 namespace hierlock::remote {
 
 // Nanoseconds on a clock that runs while the machine is suspended: leases run on then, too.
@@ -33,6 +35,12 @@ class Hold : public std::enable_shared_from_this<Hold> {
   virtual bool surely() const noexcept = 0;
 
   bool gone() const noexcept { return gone_.load(); }
+  // Of a lock that is gone: whether the store still keeps others from this cell until the lock is given back. A lock
+  // that is in several places at the store may have lost only one of them.
+  virtual bool keeps(const Cell& cell) const {
+    const Hold* const its = part();
+    return its != nullptr && its->keeps(cell);
+  }
 
   // A lock may be in two places at the store: rows and names. The holder knows one Hold, the whole. The other Hold is
   // its part: if one is lost, both are. Call it at most once for each whole.

@@ -69,6 +69,10 @@ std::uint64_t number_of(std::string_view key) {
   return first;
 }
 
+Cell cell_of_name(Space space, std::string_view key, Mode mode) {
+  return {space == Space::name ? name_level : slots_level, number_of(key), mode};
+}
+
 bool has_paths(const spi::Plan& plan) {
   return std::any_of(plan.steps().begin(), plan.steps().end(), [](auto& step) { return step.space == Space::path; });
 }
@@ -87,6 +91,13 @@ class NameDriver::NameHold final : public Hold {
     if (gone() || released.load() || !part_surely()) return false;
     const std::lock_guard guard(mutex_);
     return std::all_of(taken_.begin(), taken_.end(), [](const Taken& one) { return one.on->surely(); });
+  }
+  bool keeps(const Cell& cell) const override {
+    if (Hold::keeps(cell)) return true;
+    const std::lock_guard guard(mutex_);
+    return std::any_of(taken_.begin(), taken_.end(), [&](const Taken& one) {
+      return !one.on->ended.load() && same_place(cell, cell_of_name(one.name.space, one.name.key, Mode::X));
+    });
   }
   // From now on it is told if a session ends.
   void listen() {
@@ -301,7 +312,7 @@ void refuse_shared_names(const spi::Plan& plan) {
 
 Cell NameDriver::cell_of(Space space, std::uint8_t level, std::string_view key, Mode mode) const {
   if (space == Space::path) return paths_->cell_of(space, level, key, mode);
-  return {space == Space::name ? name_level : slots_level, number_of(key), mode};
+  return cell_of_name(space, key, mode);
 }
 
 // No view shows who waits for a name, but everybody may ask who holds one. So a notice of its holder is confirmed.

@@ -500,6 +500,33 @@ TEST_F(NameDrivers, a_fence_alone_that_a_silent_server_does_not_tell_is_an_error
   EXPECT_TRUE(nothing_left());
 }
 
+// The rest of such a lock is locked until its owner gives it back, so others may wait for it.
+TEST_F(NameDrivers, what_is_left_of_a_lost_lock_may_be_part_of_a_deadlock) {  // B4, B11
+  for (const bool rows : {true, false}) {
+    Process first(server, names), second(server, names);
+    const spi::OwnerId one = first.gate().make_owner("one"), two = second.gate().make_owner("two");
+    const auto session_of = [&](const Target& name) { return names.holder("B" + std::string(name.key(0))); };
+    const Target lost = rows ? Target("u1") : named("lost");
+    Target kept = named("kept");
+    std::optional<spi::Grant> has = first.acquire({lost, kept}, std::nullopt, one);
+    for (int i = 0; !rows && session_of(lost) == session_of(kept); ++i) {  // until both are on different sessions
+      first.release(has);
+      kept = named("kept" + std::to_string(i));
+      has = first.acquire({lost, kept}, std::nullopt, one);
+    }
+    const std::uint64_t session = rows ? server.sessions_that_hold().front() : *session_of(lost);
+    const auto other = second.acquire({"u2"}, std::nullopt, two);
+    server.hang_up(session);
+    ASSERT_TRUE(eventually([&] { return !first.gate().held(*has); }));
+    auto crosses = std::async(std::launch::async, [&] {
+      return is_a_victim(first, has, [&] { return first.acquire({"u2"}, patience, one); });
+    });
+    const bool victim = is_a_victim(second, other, [&] { return second.acquire({kept}, patience, two); });
+    EXPECT_NE(victim, crosses.get());
+    EXPECT_TRUE(nothing_left());
+  }
+}
+
 TEST_F(NameDrivers, random_requests_of_processes_never_meet) {  // N3, M1, H8
   HIERLOCK_TELL_SEED();
   constexpr int processes = 3, threads = 3, rounds = 60;

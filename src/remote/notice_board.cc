@@ -282,9 +282,17 @@ std::vector<Notice> NoticeBoard::own(bool with_queue) const {
     return driver_.cell_of(space, level, key, mode);
   };
   for (const auto& held : locks_.all_held()) {
-    if (held->hold->gone()) continue;
     const std::lock_guard guard(locks_.mutex);
-    Notice& notice = add(held->hold->session(), held->owner, held->local, held->nodes.read(cell_of), held->since);
+    std::vector<Node> nodes;
+    if (!held->hold->gone()) {
+      nodes = held->nodes.read(cell_of);
+    } else {  // others may wait for what the store still keeps of it
+      for (const Node& node : held->nodes.read(cell_of)) {
+        if (held->hold->keeps(node.cell)) nodes.push_back(node);
+      }
+      if (nodes.empty()) continue;
+    }
+    Notice& notice = add(held->hold->session(), held->owner, held->local, std::move(nodes), held->since);
     notice.fence = held->fence;
     notice.publish_after = publish_after_;
   }
