@@ -18,7 +18,8 @@ namespace {
 using endpoint::number, endpoint::text;
 using std::chrono::milliseconds;
 
-constexpr std::size_t most_locks = 20'000, most_waits = 100'000, most_transactions = 5'000;
+constexpr Most most_read;
+constexpr std::size_t most_transactions = 5'000;  // of which MariaDB's copy surely has all
 constexpr milliseconds server_time{1500};
 // trx0i_s.cc of MariaDB: the copy is made anew when the last reader has been gone for so long.
 constexpr milliseconds copy_kept{100}, copy_kept_at_most{110};
@@ -50,10 +51,6 @@ View not_seen(Connection& connection, const Reply& reply, const Options& options
   return view;
 }
 
-std::string too_many(std::size_t most) {
-  return "the server has more than " + std::to_string(most) + " entries about this table: not all of them were read";
-}
-
 // --- MySQL -----------------------------------------------------------------------------------------------------
 
 View look_at_mysql(Connection& connection, const std::string& table, For purpose, WaitLimit& limit) {
@@ -71,20 +68,16 @@ View look_at_mysql(Connection& connection, const std::string& table, For purpose
       "LEFT JOIN performance_schema.threads t ON t.THREAD_ID=l.THREAD_ID WHERE l.OBJECT_SCHEMA=DATABASE() AND "
       "l.OBJECT_NAME=" +
           stored_name(table),
-      most_locks, limit);
+      most_read.locks, limit);
   Reply waits;
   const bool anybody =
       std::any_of(locks.rows.begin(), locks.rows.end(), [](const auto& row) { return row.at(5) == "WAITING"; });
   if (anybody) {
     waits =
         ask(connection, "REQUESTING_ENGINE_LOCK_ID, BLOCKING_ENGINE_LOCK_ID FROM performance_schema.data_lock_waits",
-            most_waits, limit);
+            most_read.waits, limit);
   }
-  View view = read_mysql(locks, waits);
-  if (locks.rows.size() >= most_locks) {
-    view.all_holders = false;
-    view.note = too_many(most_locks);
-  }
+  View view = read_mysql(locks, waits, most_read);
   if (view.sessions.empty() || purpose == For::deadlocks) return view;
   const Reply attributes = connection.query(
       limited_select(false, server_time) +
@@ -116,7 +109,7 @@ View look_at_mariadb(Connection& connection, const std::string& table, For purpo
                 mark +
                 "') FROM information_schema.INNODB_TRX t LEFT JOIN information_schema.PROCESSLIST p ON "
                 "p.ID=t.trx_mysql_thread_id",
-            most_locks, limit);
+            most_read.locks, limit);
     const bool fresh = std::any_of(transactions.rows.begin(), transactions.rows.end(),
                                    [](const auto& row) { return number<int>(row.at(8)) > 0; });
     if (!fresh && purpose == For::people && tries < tries_for_a_new_copy) {
@@ -131,13 +124,12 @@ View look_at_mariadb(Connection& connection, const std::string& table, For purpo
         "lock_id, lock_trx_id, lock_mode, lock_data FROM information_schema.INNODB_LOCKS WHERE lock_type='RECORD' AND "
         "lock_table=CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`', " +
             stored_name(table) + ", '`')",
-        most_locks, limit);
+        most_read.locks, limit);
     const Reply waits = ask(
         connection, "requested_lock_id, blocking_lock_id, blocking_trx_id FROM information_schema.INNODB_LOCK_WAITS",
-        most_waits, limit);
-    View view = read_mariadb(transactions, locks, waits);
+        most_read.waits, limit);
+    View view = read_mariadb(transactions, locks, waits, most_read);
     view.next = copy_kept_at_most;
-    if (locks.rows.size() >= most_locks) view.note = too_many(most_locks);
     // The copy has room for some ten thousand.
     if (!fresh || transactions.rows.size() > most_transactions) view.with_locks.reset();
     if (!fresh) {
@@ -242,9 +234,22 @@ std::optional<Cell> read_row(std::string_view lock_data, Mode mode) {
   return row;
 }
 
-View read_mysql(const Reply& locks, const Reply& waits) {
+namespace {
+
+// A wait that was cut off would look like none. With the note, the view proves nothing.
+void note_cut(const Reply& part, std::size_t most, View& view) {
+  if (part.rows.size() < most) return;
+  view.note = "the server has more than " + std::to_string(most) + " locks or waits: not all of them were read";
+}
+
+}  // namespace
+
+View read_mysql(const Reply& locks, const Reply& waits, const Most& most) {
   View view;
-  view.seen = view.all_holders = true;
+  view.seen = true;
+  view.all_holders = locks.rows.size() < most.locks;
+  note_cut(locks, most.locks, view);
+  note_cut(waits, most.waits, view);
   // A lock that another had to write down for its holder (that of a row just inserted) bears the other's thread. The
   // lock on the table, which comes before any on a row, bears the right one.
   std::map<std::string, std::uint64_t> sessions;
@@ -301,9 +306,12 @@ void read_attributes(const Reply& attributes, View& view) {
 // A transaction that has locked nothing exclusively is number 0 on MariaDB, and so are all others like it; their locks
 // on one row have one name. So of those who wait it is told what they wait for, but who of them is in somebody's way
 // only if there is but one.
-View read_mariadb(const Reply& transactions, const Reply& locks, const Reply& waits) {
+View read_mariadb(const Reply& transactions, const Reply& locks, const Reply& waits, const Most& most) {
   View view;
   view.seen = true;
+  note_cut(transactions, most.locks, view);
+  note_cut(locks, most.locks, view);
+  note_cut(waits, most.waits, view);
   view.with_locks.emplace();
   view.unseen_note =
       "rows locked that are not shown, of this table or of others: MariaDB tells which only when somebody waits for "

@@ -50,9 +50,14 @@ std::string quoted_account(const std::string& current_user);
 // `2, 8675750`: a row of our table. None for anything else, such as `supremum pseudo-record`.
 std::optional<Cell> read_row(std::string_view lock_data, Mode mode);
 
+// So many rows of each part of a view are asked for.
+struct Most {
+  std::size_t locks = 20'000, waits = 100'000;
+};
+
 // The answers, in the order of the columns asked for in views.cc.
-View read_mysql(const Reply& locks, const Reply& waits);
+View read_mysql(const Reply& locks, const Reply& waits, const Most& most = {});
 void read_attributes(const Reply& attributes, View& view);
-View read_mariadb(const Reply& transactions, const Reply& locks, const Reply& waits);
+View read_mariadb(const Reply& transactions, const Reply& locks, const Reply& waits, const Most& most = {});
 
 }  // namespace hierlock::mysql

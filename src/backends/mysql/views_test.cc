@@ -153,6 +153,26 @@ TEST(Views, of_mariadb_show_a_waiter_in_the_way_of_another_as_a_waiter) {
   EXPECT_EQ(view.locks[1].blocked_by, (std::vector<std::size_t>{2, 0}));
 }
 
+// A wait that was cut off looks like none.
+TEST(Views, of_which_not_all_was_read_have_a_note) {  // B11
+  const Reply locks = rows({lock("b", "1", "11", "RECORD", "X,REC_NOT_GAP", "GRANTED", "0, 5"),
+                            lock("d", "2", "12", "RECORD", "S,REC_NOT_GAP", "WAITING", "0, 5")});
+  const Reply waits = rows({{"d", "b"}});
+  EXPECT_EQ(read_mysql(locks, waits, {.locks = 3, .waits = 2}).note, "");
+  EXPECT_NE(read_mysql(locks, waits, {.locks = 3, .waits = 1}).note, "");
+  EXPECT_TRUE(read_mysql(locks, waits, {.locks = 3, .waits = 1}).all_holders);
+  EXPECT_NE(read_mysql(locks, waits, {.locks = 2, .waits = 2}).note, "");
+  EXPECT_FALSE(read_mysql(locks, waits, {.locks = 2, .waits = 2}).all_holders);
+
+  const Reply transactions = rows({transaction("23", "7", {}, "3"), transaction("25", "9", "25:5:3:6", "1")});
+  const Reply pair = rows({{"25:5:3:6", "25", "X", "2, 55"}, {"23:5:3:6", "23", "X", "2, 55"}});
+  const Reply one = rows({{"25:5:3:6", "23:5:3:6", "23"}}), none = rows({});
+  EXPECT_EQ(read_mariadb(transactions, pair, one, {.locks = 3, .waits = 2}).note, "");
+  EXPECT_NE(read_mariadb(transactions, pair, one, {.locks = 3, .waits = 1}).note, "");
+  EXPECT_NE(read_mariadb(transactions, none, none, {.locks = 2, .waits = 2}).note, "");
+  EXPECT_NE(read_mariadb(none, pair, none, {.locks = 2, .waits = 2}).note, "");
+}
+
 TEST(Views, that_say_something_unexpected_say_nothing) {
   EXPECT_TRUE(read_mysql(rows({{"a"}, {}}), rows({{"a"}, {}})).locks.empty());
   EXPECT_TRUE(read_mariadb(rows({{"a"}, {}}), rows({{"a"}, {}}), rows({{"a"}, {}})).locks.empty());
