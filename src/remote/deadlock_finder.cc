@@ -235,10 +235,11 @@ class DeadlockFinder::Graph {
       for (const Node& asked : other.nodes) {
         if (!conflict(wanted.cell, asked.cell)) continue;
         const Place at = place(wanted.cell);
-        if (at > mine.at || at > others.at) continue;
+        // The limits come from notices, and a notice may be that of a dead process. What the store shows is so.
+        const bool within_limits = at <= mine.at && at <= others.at;
         const bool may_have_passed = at < others.at;
         const bool may_stand_there = !(mine.held && at == mine.at);
-        if (at_store == Shown::yes || may_have_passed || may_stand_there) {
+        if (at_store == Shown::yes || (within_limits && (may_have_passed || may_stand_there))) {
           result.push_back({&other, at_store == Shown::yes, wanted.cell});
         }
       }
@@ -306,7 +307,7 @@ class DeadlockFinder::Graph {
       const Notice& notice = all_[claim.notice];
       if (!notice.waits) continue;
       wanted[static_cast<std::size_t>(claim.node->cell.mode)] = true;
-      if (notice.queued() || limit(notice).at < at) continue;
+      if (notice.queued() || (!view_tells_ && limit(notice).at < at)) continue;  // see waits_before()
       waits.push_back(&claim);
       may_be_passed = may_be_passed || limit(notice).at > at;
     }

@@ -198,6 +198,18 @@ TEST(DeadlockFinder, who_waits_for_a_holder_at_an_earlier_row_is_not_behind_othe
   EXPECT_FALSE(find_cycle(all[1], all).has_value()) << "not before h releases";
 }
 
+TEST(DeadlockFinder, what_the_store_shows_counts_more_than_the_notice_of_a_dead_holder) {  // B11
+  const std::vector<Notice> all = {notice(1, "a", holds, 9, {row(4)}), notice(2, "a", waits, 8, {row(1), row(3)}),
+                                   notice(3, "w", waits, 5, {row(3), row(4)}), notice(4, "dead", holds, 9, {row(1)})};
+  const View view = view_of({{2, 3}, {3, 1}});
+  for (const std::size_t member : {1u, 2u}) {
+    const std::optional<Cycle> cycle = find_cycle(all[member], all, &view);
+    ASSERT_TRUE(cycle.has_value()) << member;
+    EXPECT_TRUE(cycle->surely);
+    EXPECT_EQ(cycle->victim, &all[1]);
+  }
+}
+
 TEST(DeadlockFinder, a_wait_that_is_stuck_at_an_earlier_row_is_in_nobodys_way_at_a_later_one) {
   const std::vector<Notice> all = {notice(1, "a", holds, 9, {row(1)}), notice(2, "w", waits, 8, {row(1), row(9)}),
                                    notice(3, "a", waits, 5, {row(9)})};
