@@ -1679,6 +1679,27 @@ TEST(Notices, that_are_written_stay_although_others_are_not) {  // B12: publishi
   EXPECT_TRUE(eventually([&] { return server.notices().empty(); }));
 }
 
+TEST(Notices, of_a_wait_that_begins_shortly_after_another_are_not_late) {  // B11
+  ScriptedServer server;
+  const auto gate = open_scripted(server, 16, 1s), other = open_scripted(server, 16, 1s);
+  EXPECT_TRUE(once_within(100ms, [&] {
+    const spi::Grant held[] = {*acquire(*other, {"u1"}), *acquire(*other, {"u2"})};
+    const auto waits = [&](const std::string& path) { gate->release(*acquire(*gate, {path}, patience)); };
+    std::thread one(waits, "u1");
+    EXPECT_TRUE(eventually([&] { return server.waiting() == 1; }));
+    std::this_thread::sleep_for(30ms);  // half of the time after which a wait is published
+    std::thread two(waits, "u2");
+    EXPECT_TRUE(eventually([&] { return waits_of(server).size() == 2; }));
+    Clock::duration oldest{};  // when it was published
+    for (const Notice& wait : waits_of(server)) oldest = std::max<Clock::duration>(oldest, wait.age);
+    for (const spi::Grant& grant : held) other->release(grant);
+    one.join();
+    two.join();
+    EXPECT_TRUE(eventually([&] { return server.notices().empty(); }));
+    return oldest;
+  }));
+}
+
 // If its process were killed now, nothing would show that the wait is over.
 TEST(Notices, of_a_queued_wait_go_with_the_last_lock_of_its_owner) {  // B7
   ScriptedServer server;

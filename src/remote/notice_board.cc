@@ -372,11 +372,15 @@ void NoticeBoard::publish(Clock::time_point end) {
   const bool alive_due = !written_.empty() && now - said_alive_ >= say_alive_interval;
   // Every few seconds all is looked at anyway: a lock that was lost changes no version.
   if (version == published_version_ && !alive_due && (all_published_ || now < again_)) return;
+  const auto pending = locks_.all_pending();
+  for (const auto& one : pending) {  // expect() keeps only the first of several times
+    const Clock::time_point due = one->since + published_after(*one);
+    if (due > now) look_again(due);
+  }
   if (written_.empty()) {
     const auto old = [&](const auto& one) { return now - one->since >= publish_after_; };
     const auto old_wait = [&](const auto& one) { return now - one->since >= published_after(*one); };
     const auto held = locks_.all_held();
-    const auto pending = locks_.all_pending();
     if (std::none_of(held.begin(), held.end(), old) && std::none_of(pending.begin(), pending.end(), old_wait)) return;
   }
   Deadline limit(end, &ending_);
