@@ -30,7 +30,7 @@ TEST_P(SeveralServers, that_are_no_cluster_are_unsafe_for_doctor) {
   const std::vector<Finding> all = doctor(url_of("", ",127.0.0.1:1"));
   const auto cluster = std::find_if(all.begin(), all.end(), [](const Finding& one) { return one.check == "cluster"; });
   ASSERT_NE(cluster, all.end());
-  EXPECT_EQ(cluster->verdict, Finding::Verdict::unsafe) << cluster->message;
+  EXPECT_EQ(cluster->verdict, Finding::Verdict::unsafe) << cluster->text;
 }
 
 HIERLOCK_ON_VALKEY_AND_REDIS(SeveralServers);

@@ -150,8 +150,9 @@ class Nodes : public ::testing::Test {
     if (one_.place() > other_.place()) std::swap(first_, second_);
     for (FakeNode* node : {first_, second_}) node->set_slots({first_, second_});
   }
+  // A long lease: a node that was silent is left out for a twentieth of it.
   Options options(const std::string& hosts) const {
-    return read_url(spi::Url::parse("valkey://" + hosts + "?lease=10000"));
+    return read_url(spi::Url::parse("valkey://" + hosts + "?lease=60000"));
   }
   static std::string key_of(unsigned part) {
     for (int i = 0;; ++i) {
@@ -224,20 +225,16 @@ TEST_F(Nodes, that_are_silent_do_not_keep_the_listener_from_the_others) {  // M7
   const Options read = options(first_->place() + "," + second_->place());
   Connections connections(read);
   get_to_know(connections, call_to(0));
-  for (FakeNode* silent : {first_, second_}) {
-    silent->silent = true;
-    int connected = 0;
-    for (int i = 0; i < 3; ++i) {
-      try {
-        Deadline limit(200ms);
-        connections.connect_to_any(limit);
-        ++connected;
-      } catch (const Error&) {  // a silent one
-      }
+  first_->silent = true;
+  std::unique_ptr<Connection> connected;
+  for (int i = 0; i < 6 && connected == nullptr; ++i) {
+    try {
+      Deadline limit(400ms);
+      connected = connections.connect_to_any(limit);
+    } catch (const Error&) {  // the silent one
     }
-    EXPECT_GT(connected, 0);
-    silent->silent = false;
   }
+  EXPECT_NE(connected, nullptr);
 }
 
 TEST_F(Nodes, that_had_no_time_to_answer_a_renewal_are_not_silent) {  // B4
@@ -252,7 +249,7 @@ TEST_F(Nodes, that_had_no_time_to_answer_a_renewal_are_not_silent) {  // B4
     return calls.back().well();
   };
   EXPECT_FALSE(renews({call_to(0), call_to(1)}, 100ms)) << "the first uses up the time before the second is asked";
-  EXPECT_TRUE(renews({call_to(1)}, 10s));
+  EXPECT_TRUE(renews({call_to(1)}, 2s));
 }
 
 TEST_F(Nodes, that_lost_all_connections_are_asked_by_a_new_one_next) {
