@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace hierlock::remote {
@@ -21,6 +22,7 @@ constexpr seconds longest_question{2}, longest_start{5};
 constexpr milliseconds longest_give_back{900};
 constexpr seconds longest_break{10};
 constexpr milliseconds look_interval{500};
+constexpr milliseconds first_pause{5}, longest_pause{50};
 constexpr Clock::time_point never = Clock::time_point::max();
 
 std::stop_token cancel_of(const spi::Request& request) {
@@ -58,7 +60,8 @@ void LeaseDriver::end(Clock::time_point by) noexcept {
 bool LeaseDriver::start_keeper(const Ask& ask) {
   const Clock::time_point end = ask.request.no_wait ? never : ask.request.deadline.value_or(never);
   const Clock::time_point now = Clock::now();
-  Deadline limit(std::min(now + longest_start, std::max(end, now + shortest_question)), cancel_of(ask.request));
+  const Clock::duration longest = ask.request.no_wait ? longest_question_ : longest_start;
+  Deadline limit(std::min(now + longest, std::max(end, now + shortest_question)), cancel_of(ask.request));
   try {
     keeper_.start(limit);
   } catch (const Error& error) {
@@ -195,28 +198,40 @@ LeaseDriver::Outcome LeaseDriver::take_all(const Ask& ask, Lease& lease, unsigne
     const Outcome outcome = take(ask, lease, request, group);
     if (outcome != Outcome::granted) return outcome;
   }
-  raise_others(ask, lease, groups.back().place);
+  if (!raise_others(ask, lease, groups.back().place)) return Outcome::not_in_time;
   return lease.lost() || !lease.surely() ? Outcome::again : Outcome::granted;
 }
 
 // The fence is that of the last group. Later grants in the other groups must be above it, too, also if this process
-// dies.
-void LeaseDriver::raise_others(const Ask& ask, Lease& lease, const std::string& except) {
+// dies. False: not in time.
+bool LeaseDriver::raise_others(const Ask& ask, Lease& lease, const std::string& except) {
   std::vector<Renewal> others;
   lease.collect(others, std::numeric_limits<std::int64_t>::max());
   std::erase_if(others, [&](const Renewal& one) { return one.place == except; });
   for (Renewal& one : others) one.raise = lease.number.load();
-  if (others.empty()) return;
-  const std::int64_t sent = now_with_suspend();
-  Deadline limit(longest_question_, cancel_of(ask.request));
-  store_->renew(others, limit);
-  for (const Renewal& one : others) {
-    if (!one.reply) {
-      throw Error(ErrorKind::unavailable, "the server has not confirmed all of " + spi::describe(ask.plan.steps()) +
-                                              ": nothing is locked. Try again");
+  const Clock::time_point end = ask.request.no_wait ? never : ask.request.deadline.value_or(never);
+  const Clock::time_point now = Clock::now();
+  Deadline limit(std::min(now + longest_question_, std::max(end, now + shortest_question)), cancel_of(ask.request));
+  // A server may refuse for a moment, as the node of a cluster while a slot is moved.
+  for (milliseconds pause = first_pause; !others.empty(); pause = std::min(2 * pause, longest_pause)) {
+    const std::int64_t sent = now_with_suspend();
+    store_->renew(others, limit);
+    for (const Renewal& one : others) {
+      if (one.reply) lease.renewed(one, sent);
     }
-    lease.renewed(one, sent);
+    std::erase_if(others, [](const Renewal& one) { return one.reply.has_value(); });
+    if (others.empty()) break;
+    const std::optional<Clock::duration> left = limit.next();
+    if (cancel_of(ask.request).stop_requested()) throw cancelled_error("asking for", ask.plan);
+    if (!left && Clock::now() >= end) return false;
+    if (!left) {
+      const std::string& why = others.front().refusal;
+      throw Error(ErrorKind::unavailable, "the server has not confirmed all of " + spi::describe(ask.plan.steps()) +
+                                              (why.empty() ? "" : " (" + why + ")") + ": nothing is locked. Try again");
+    }
+    std::this_thread::sleep_for(std::min<Clock::duration>(*left, pause));
   }
+  return true;
 }
 
 Driver::Granted LeaseDriver::grant(const Ask& ask) {

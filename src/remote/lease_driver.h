@@ -56,7 +56,7 @@ class LeaseDriver final : public Driver, private Interrupter {
                                       const LeaseGroup& group);
   Outcome wait(const Ask& ask, Lease& lease, const LeaseRequest& request, const std::string& place);
   Outcome wait_until(const Ask& ask, Clock::time_point from);
-  void raise_others(const Ask& ask, Lease& lease, const std::string& except);
+  bool raise_others(const Ask& ask, Lease& lease, const std::string& except);
   bool give_back(Lease& lease, const std::vector<std::string>& places, Clock::time_point by) noexcept;
   bool undo(Lease& lease, unsigned part, const std::vector<LeaseGroup>& groups, std::size_t reached,
             const std::vector<bool>& known);

@@ -20,7 +20,7 @@ constexpr milliseconds tick{100}, poll_interval{500}, pause_after_failure{200};
 constexpr std::int64_t tick_ns = nanoseconds(tick).count(), poll_ns = nanoseconds(poll_interval).count();
 constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t most_at_once = 1000;  // renewals in one round trip
-constexpr seconds longest_acknowledge{1};
+constexpr seconds longest_acknowledge{1}, longest_connect{4};
 
 void raise(int descriptor) noexcept {
   const std::uint64_t one = 1;
@@ -225,17 +225,22 @@ LeaseKeeper::~LeaseKeeper() {
 }
 
 void LeaseKeeper::start(WaitLimit& limit) {
-  {
-    const std::lock_guard guard(mutex_);
-    if (started_) return;
+  std::unique_lock guard(mutex_);
+  if (!started_) start_threads();
+  const unsigned before = failures_;
+  while (!listens_ && failures_ == before) {
+    const std::optional<Clock::duration> time = limit.next();
+    if (!time) throw Error(ErrorKind::unavailable, "the server has not answered in time");
+    heard_.wait_for(guard, *time);
   }
-  store_.start_listening(limit);
-  const std::lock_guard guard(mutex_);
-  if (started_) return;
+  if (!listens_) throw Error(*failure_);
+}
+
+void LeaseKeeper::start_threads() {
   try {
     if (ended_ < 0) ended_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (ended_ < 0) throw Error(ErrorKind::exhausted, "no more file descriptors for a thread that renews leases");
-    renewing_ = std::jthread([this](const std::stop_token& stop) { renew_all(stop); });
+    if (!renewing_.joinable()) renewing_ = std::jthread([this](const std::stop_token& stop) { renew_all(stop); });
     hearing_ = std::jthread([this](const std::stop_token& stop) { hear(stop); });
     started_ = true;
   } catch (const std::system_error& error) {
@@ -320,7 +325,8 @@ void LeaseKeeper::renew_all(const std::stop_token& stop) {
     try {
       sleep(stop);
       if (stop.stop_requested()) break;
-      renew();  // first: whatever keeps the next from its work must not keep locks from being renewed
+      const std::vector<Renewal> gone = renew();  // first: nothing else may keep locks from being renewed
+      acknowledge(gone);
       drop_abandoned();
     } catch (...) {  // the store cannot be reached, or there is no memory: once more
       failed = true;
@@ -370,9 +376,10 @@ class LeaseKeeper::Batch {
   LeaseKeeper& keeper_;
 };
 
-void LeaseKeeper::renew() {
+// Returns the renewals of locks that the store does not have any more.
+std::vector<Renewal> LeaseKeeper::renew() {
   Batch batch(*this, now_with_suspend());
-  std::vector<Renewal> renewals;
+  std::vector<Renewal> renewals, gone;
   std::vector<Lease*> whose;
   const auto flush = [&] {
     if (renewals.empty()) return;
@@ -380,7 +387,9 @@ void LeaseKeeper::renew() {
     Deadline limit(lease_ / 3, &ending_);
     store_.renew(renewals, limit);
     for (std::size_t i = 0; i < renewals.size(); ++i) {
-      if (renewals[i].reply) whose[i]->renewed(renewals[i], sent);
+      if (!renewals[i].reply) continue;
+      whose[i]->renewed(renewals[i], sent);
+      if (renewals[i].reply->state == LeaseReply::State::gone && whose[i]->lost()) gone.push_back(renewals[i]);
     }
     renewals.clear();
     whose.clear();
@@ -391,6 +400,20 @@ void LeaseKeeper::renew() {
     if (renewals.size() >= most_at_once) flush();
   }
   flush();
+  return gone;
+}
+
+// Such a lock may have been broken, and the message of that been lost. Then the next holder waits until the store hears
+// that nobody relies on the lock any more.
+void LeaseKeeper::acknowledge(const std::vector<Renewal>& gone) {
+  Deadline limit(lease_ / 10, &ending_);
+  try {
+    for (const Renewal& one : gone) {
+      if (!limit.next()) return;
+      store_.acknowledge(one.place, one.id, limit);
+    }
+  } catch (const Error&) {  // it is free when its lease would have ended
+  }
 }
 
 // For a part of the lease at most: what is left then has its turn after the next renewal.
@@ -419,9 +442,25 @@ void LeaseKeeper::drop_abandoned() {
 }
 
 void LeaseKeeper::hear(const std::stop_token& stop) {
-  while (!stop.stop_requested()) {
+  UntilRaised limit(ended_, stop);
+  const auto failed = [&](const Error& error) {
+    std::unique_lock guard(mutex_);
+    ++failures_;
+    failure_ = error;
+    heard_.notify_all();
+    changed_.wait_for(guard, pause_after_failure, [&] { return stop.stop_requested(); });
+  };
+  const Error no_memory(ErrorKind::exhausted, "no memory to hear of grants");
+  for (bool listens = false; !stop.stop_requested();) {
     try {
-      UntilRaised limit(ended_, stop);
+      if (!listens) {
+        timed::Within soon(limit, longest_connect);
+        store_.start_listening(soon);
+        listens = true;
+        const std::lock_guard guard(mutex_);
+        listens_ = true;
+        heard_.notify_all();
+      }
       for (const LeaseNews& news : store_.listen(limit)) {
         std::shared_ptr<Lease> lease;
         {
@@ -438,9 +477,10 @@ void LeaseKeeper::hear(const std::stop_token& stop) {
         Deadline soon(longest_acknowledge, &ending_);
         store_.acknowledge(news.place, news.id, soon);
       }
+    } catch (const Error& error) {
+      failed(error);
     } catch (...) {
-      std::unique_lock guard(mutex_);
-      changed_.wait_for(guard, pause_after_failure, [&] { return stop.stop_requested(); });
+      failed(no_memory);
     }
   }
 }

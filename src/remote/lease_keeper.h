@@ -118,7 +118,9 @@ class LeaseKeeper {
   LeaseKeeper(const LeaseKeeper&) = delete;
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
-  void start(WaitLimit& limit);  // on first use; again is harmless. Throws Error
+  // On first use; again is harmless. Returns when the store would tell of grants. The keeper's own thread connects, so
+  // that a slow connection is made once, however little time each request has. Throws Error.
+  void start(WaitLimit& limit);
   void end(Clock::time_point by) noexcept;
 
   void add(const std::shared_ptr<Lease>& lease);
@@ -130,9 +132,11 @@ class LeaseKeeper {
   void drop_later(LeaseStore::Drop what) noexcept;
 
  private:
+  void start_threads();
   void renew_all(const std::stop_token& stop);
   void sleep(const std::stop_token& stop);
-  void renew();
+  std::vector<Renewal> renew();
+  void acknowledge(const std::vector<Renewal>& gone);
   class Batch;
   void drop_abandoned();
   void hear(const std::stop_token& stop);
@@ -157,6 +161,10 @@ class LeaseKeeper {
     std::int64_t until;
   };
   std::vector<Abandoned> abandoned_;
+  std::condition_variable heard_;  // what follows has changed
+  bool listens_ = false;
+  unsigned failures_ = 0;         // of attempts to listen
+  std::optional<Error> failure_;  // the last
   bool started_ = false;
   std::jthread renewing_, hearing_;
 };

@@ -81,6 +81,16 @@ TEST_F(LeaseKeeping, a_message_tells_that_a_lock_was_broken) {  // B13
   EXPECT_TRUE(held_->lost());
 }
 
+// The message about the break was lost. The next holder must not wait until this lease would have ended.
+TEST_F(LeaseKeeping, acknowledges_a_break_that_a_renewal_tells_of) {  // B13
+  store_.is_gone = true;
+  EXPECT_FALSE(is_kept_for(20s));
+  EXPECT_TRUE(held_->lost());
+  const Clock::time_point end = Clock::now() + 20s;
+  while (store_.acknowledged().empty() && Clock::now() < end) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(store_.acknowledged(), std::vector<std::string>{"held"});
+}
+
 // A request that the store forgot asks anew with the same id. An answer to its first question may still come.
 TEST(LeaseAnswers, to_an_earlier_question_are_ignored) {  // B4
   using State = LeaseReply::State;

@@ -65,6 +65,7 @@ struct Renewal {
   std::int64_t raise = 0;  // later numbers of this place are above this one
   unsigned part = 0;       // the last one that was granted there, as LeaseRequest::granted_part
   std::optional<LeaseReply> reply{};
+  std::string refusal{};  // if there is no reply: why, in the server's words
 };
 
 // A waiting request was granted. Or a lock was broken.
@@ -116,7 +117,8 @@ class LeaseStore {
   virtual void renew(std::span<Renewal> renewals, WaitLimit& limit) = 0;
 
   // Messages about grants. If a message is lost, the next renewal has its content. start_listening() is called before
-  // the first request. listen() waits for messages until the limit gives up.
+  // the first request, until it succeeds. listen() waits for messages until the limit gives up. One thread makes all of
+  // these calls, and has ended before end().
   virtual void start_listening(WaitLimit& limit) = 0;
   virtual std::vector<LeaseNews> listen(WaitLimit& limit) = 0;
 };

@@ -1,6 +1,8 @@
 // Breaking: an operator takes a lock away from a process on any machine (B13).
 #include <future>
 
+#include <hierlock/operate.h>
+
 #include "on_valkey.h"
 #include "support/process_party.h"
 #ifdef HIERLOCK_BIN
@@ -127,6 +129,21 @@ TEST_P(Break, a_holder_that_gets_no_message_finds_out_by_itself) {
   EXPECT_EQ(break_locks("u1"), 1u);
   EXPECT_TRUE(eventually([&] { return !holder.holds(held); }));
   EXPECT_TRUE(eventually([&] { return holder.lost(held); }));
+}
+
+// It reads all of a root in one step, and nobody else is served meanwhile.
+TEST_P(Break, of_a_root_with_very_many_requests_is_refused) {
+  Locker locker = hierlock::open(url());
+  const Lock lock = locker.acquire("u1");
+  const std::string text = statements(url(), std::vector<Target>{Target("u1")});
+  const std::size_t at = text.find("hl:" + table());
+  const std::string key = "'" + text.substr(at, text.find('}', at) + 1 - at) + "'";
+  ask("EVAL \"for i = 1, 50001 do redis.call('HSET', KEYS[1], 'z' .. i, 1) end\" 1 " + key);
+  EXPECT_TRUE(fails_with(
+      ErrorKind::exhausted, [&] { break_locks("u1"); }, "was not broken"));
+  EXPECT_TRUE(lock.held());
+  ask("EVAL \"for i = 1, 50001 do redis.call('HDEL', KEYS[1], 'z' .. i) end\" 1 " + key);
+  EXPECT_EQ(break_locks("u1"), 1u);
 }
 
 // Locks that are handed over inside of a process, at the moment at which they are broken. Those beside them stay, and

@@ -34,6 +34,7 @@ struct Connections::Batch {
   const std::string node;
   std::vector<Call*> calls{};
   std::unique_ptr<Connection> connection{};
+  bool asked = false;        // there was time to ask it
   std::size_t commands = 0;  // that have no reply yet
   bool waits = false;        // the last one is WAIT
   bool failed = false;       // its connection may have replies that nobody has read
@@ -44,21 +45,28 @@ struct Connections::Batch {
   void fail(const Error& error) {
     commands = 0;
     failed = true;
-    for (Call* call : calls) call->failed = std::make_shared<const Error>(error);
+    for (Call* call : calls) {
+      call->failed = std::make_shared<const Error>(error);
+      call->silent = asked;
+    }
     if (of.slots_.known()) of.slots_are_old_ = true;
+    // What broke this connection (a firewall that forgot it) may have broken the others, too.
+    if (asked && error.kind() == ErrorKind::unavailable) of.drop_idle(node);
   }
 };
 
 // --- connections -------------------------------------------------------------------------------------------
 
 std::unique_ptr<Connection> Connections::connect(const std::string& node, WaitLimit& limit) {
-  if (!node.empty()) return introduced(std::make_unique<Connection>(node_at(options_.address, node), limit), limit);
+  if (!node.empty()) {
+    return introduced(node, std::make_unique<Connection>(node_at(options_.address, node), limit), limit);
+  }
   for (std::size_t i = 0;; ++i) {
     const bool last = i + 1 == options_.seeds.size();
     timed::Within soon(limit, longest_connect);
     WaitLimit& patience = last ? limit : static_cast<WaitLimit&>(soon);
     try {
-      return introduced(std::make_unique<Connection>(options_.seeds.at(i), patience), patience);
+      return introduced(node, std::make_unique<Connection>(options_.seeds.at(i), patience), patience);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::unavailable || last) throw;
     }
@@ -66,30 +74,49 @@ std::unique_ptr<Connection> Connections::connect(const std::string& node, WaitLi
 }
 
 // Asks a new connection for how long its server runs.
-std::unique_ptr<Connection> Connections::introduced(std::unique_ptr<Connection> connection, WaitLimit& limit) {
+std::unique_ptr<Connection> Connections::introduced(const std::string& node, std::unique_ptr<Connection> connection,
+                                                    WaitLimit& limit) {
   const Reply info = connection->ask({"INFO", "server"}, "ask " + options_.url + " how long it runs", limit);
+  const bool in_cluster = info.text.find("_mode:cluster") != info.text.npos;
+  if (!in_cluster && options_.seeds.size() > 1) {
+    throw Error(ErrorKind::unsafe_topology,
+                options_.url +
+                    " names several servers, and one of them is in no cluster. Each would grant its own locks, so two "
+                    "owners could hold one lock. Name one server, or only nodes of one cluster");
+  }
   constexpr std::string_view name = "uptime_in_seconds:";
   const std::size_t at = info.text.find(name);
   // A difference of whole seconds: a server that has run for a moment may say 1.
   const std::chrono::seconds said(
       at == info.text.npos ? 0 : endpoint::number<std::int64_t>(std::string_view(info.text).substr(at + name.size())));
   const std::chrono::seconds uptime = std::max(said - std::chrono::seconds(1), std::chrono::seconds(0));
-  if (uptime < options_.lease) {
-    const Clock::rep from = (Clock::now() + (options_.lease - uptime)).time_since_epoch().count();
-    // It only rises, whatever other threads have found.
-    for (Clock::rep known = grants_from_; known < from && !grants_from_.compare_exchange_weak(known, from);) {
-    }
-  }
-  if (!slots_.known() && info.text.find("_mode:cluster") != info.text.npos) slots_are_old_ = true;
+  if (uptime < options_.lease) hold_off(node, Clock::now() + (options_.lease - uptime));
+  if (!slots_.known() && in_cluster) slots_are_old_ = true;
   return connection;
 }
 
+Clock::time_point Connections::grants_from(const std::string& node) const {
+  const std::lock_guard guard(mutex_);
+  const auto found = grants_from_.find(node);
+  return found == grants_from_.end() ? Clock::time_point() : found->second;
+}
+
+// The time only rises, whatever other threads have found.
+void Connections::hold_off(const std::string& node, Clock::time_point from) {
+  const std::lock_guard guard(mutex_);
+  Clock::time_point& known = grants_from_[node];
+  known = std::max(known, from);
+}
+
+// One node that does not answer must not use up the time of every attempt.
 std::unique_ptr<Connection> Connections::connect_to_any(WaitLimit& limit) {
-  for (const std::string& node : slots_.shape().primaries) {
+  const std::vector<std::string> nodes = slots_.shape().primaries;
+  for (std::size_t i = 0; i < nodes.size() && limit.next(); ++i) {
     try {
       timed::Within soon(limit, longest_connect);
-      return connect(node, soon);
+      return connect(nodes[next_node_++ % nodes.size()], soon);
     } catch (const Error&) {  // the next one
+      slots_are_old_ = true;
     }
   }
   return connect("", limit);
@@ -108,6 +135,11 @@ std::unique_ptr<Connection> Connections::take_idle(const std::string& node) {
 void Connections::put_back(const std::string& node, std::unique_ptr<Connection> connection) noexcept {
   const std::lock_guard guard(mutex_);
   if (connection != nullptr && !connection->broken() && !closed_) idle_[node].push_back(std::move(connection));
+}
+
+void Connections::drop_idle(const std::string& node) noexcept {
+  const std::lock_guard guard(mutex_);
+  if (const auto found = idle_.find(node); found != idle_.end()) found->second.clear();
 }
 
 void Connections::begin(WaitLimit& limit) {
@@ -221,6 +253,8 @@ bool Connections::redirect(Call& call) {
   call.redirected = call.failed == nullptr && to;
   call.asking = call.redirected && to->once;
   if (!call.redirected) return false;
+  // The node may have had the slot, lost its locks in a restart, and moved it without them.
+  if (!call.node.empty()) hold_off(to->node, grants_from(call.node));
   call.node = to->node;
   if (!to->once) {
     slots_.set(to->slot, to->node);
@@ -235,12 +269,14 @@ void Connections::ask_nodes(std::string_view script, std::span<Call* const> call
   std::map<std::string, Batch> batches;
   for (Call* call : calls) {
     call->failed.reset();
+    call->silent = false;
     batches.try_emplace(call->node, *this, call->node).first->second.calls.push_back(call);
   }
   const auto each = [&](const auto& which, const auto& step) {
     for (auto& [node, batch] : batches) {
       if (!which(batch)) continue;
       try {
+        batch.asked = batch.asked || limit.next().has_value();
         step(batch);
       } catch (const Error& error) {
         batch.fail(error);
@@ -307,7 +343,9 @@ void Connections::renew_all(std::string_view script, std::span<Call> calls, Wait
     }
     ask_nodes(script, again, soon);
     for (const auto* const some : {&first, &again}) {
-      for (const Call* call : *some) note_silence(call->node, call->failed != nullptr);
+      for (const Call* call : *some) {
+        if (call->failed == nullptr || call->silent) note_silence(call->node, call->failed != nullptr);
+      }
     }
     std::erase_if(left, [&](Call* call) { return !redirect(*call); });
   }

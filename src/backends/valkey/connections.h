@@ -29,7 +29,7 @@ class Connections {
  public:
   explicit Connections(const Options& options) : options_(options) {}
 
-  // A new connection to any node, for a caller that keeps it.
+  // A new connection to any node, for a caller that keeps it. Each attempt begins at another node.
   std::unique_ptr<Connection> connect_to_any(WaitLimit& limit);
 
   struct Call {
@@ -39,6 +39,7 @@ class Connections {
     Reply reply{};
     bool replicated = true;                 // they have
     std::shared_ptr<const Error> failed{};  // there is no reply
+    bool silent = false;                    // if failed: its node was asked. Otherwise no time was left to ask it
     std::string node{};                     // that was asked; empty: any
     bool redirected = false;                // another one has named that node
     bool asking = false;                    // for this time only
@@ -55,9 +56,10 @@ class Connections {
   void renew_all(std::string_view script, std::span<Call> calls, WaitLimit& limit);
   // The same for one call. While its slot is moved, or has no primary, it is repeated. An error is thrown.
   const Reply& run(std::string_view script, Call& call, WaitLimit& limit);
-  // A server that was started a moment ago may have lost locks that their holders still rely on. So nothing is granted
-  // until all their leases have ended.
-  Clock::time_point grants_from() const noexcept { return Clock::time_point(Clock::duration(grants_from_.load())); }
+  // A server that was started a moment ago may have lost locks that their holders still rely on. So it grants nothing
+  // until all their leases have ended. `node` is Call::node after the call.
+  Clock::time_point grants_from(const std::string& node) const;
+  std::string node_of(const std::string& key) const { return slots_.node_of(key); }
   bool is_cluster() const { return slots_.known(); }
   void close() noexcept;
 
@@ -65,8 +67,11 @@ class Connections {
   struct Batch;
   std::unique_ptr<Connection> take_idle(const std::string& node);
   std::unique_ptr<Connection> connect(const std::string& node, WaitLimit& limit);
-  std::unique_ptr<Connection> introduced(std::unique_ptr<Connection> connection, WaitLimit& limit);
+  std::unique_ptr<Connection> introduced(const std::string& node, std::unique_ptr<Connection> connection,
+                                         WaitLimit& limit);
+  void hold_off(const std::string& node, Clock::time_point from);
   void put_back(const std::string& node, std::unique_ptr<Connection> connection) noexcept;
+  void drop_idle(const std::string& node) noexcept;
   void begin(WaitLimit& limit);
   void end() noexcept;
   void ask_nodes(std::string_view script, std::span<Call* const> calls, WaitLimit& limit);
@@ -80,11 +85,12 @@ class Connections {
   const Options& options_;
   SlotMap slots_;
   std::atomic<bool> slots_are_old_{false};
-  std::atomic<Clock::rep> grants_from_{0};
-  std::mutex mutex_;  // guards what follows
+  std::atomic<std::size_t> next_node_{0};  // of connect_to_any()
+  mutable std::mutex mutex_;               // guards what follows
   std::condition_variable freed_;
   std::map<std::string, std::vector<std::unique_ptr<Connection>>> idle_;  // by node; empty: any
   std::map<std::string, Clock::time_point> silent_;                       // nodes that did not answer a renewal
+  std::map<std::string, Clock::time_point> grants_from_;                  // of nodes that were started a moment ago
   std::size_t used_ = 0;                                                  // questions now
   bool closed_ = false;
   std::string hashes_[2];  // of the scripts, as the server names them

@@ -64,8 +64,13 @@ Judgement role(const Seen& seen, const Options&) {
   return unsafe("this is a replica: it grants no locks", to_primary(seen));
 }
 
-Judgement cluster(const Seen& seen, const Options&) {
-  if (!seen.info.is_on("cluster_enabled")) return good("no cluster: one server has all keys");
+Judgement cluster(const Seen& seen, const Options& options) {
+  const bool enabled = seen.info.is_on("cluster_enabled");
+  if (!enabled && options.seeds.size() > 1) {
+    return unsafe("the URL names several servers, and the first is in no cluster: each would grant its own locks",
+                  "name one server, or only nodes of one cluster");
+  }
+  if (!enabled) return good("no cluster: one server has all keys");
   const std::string covered = std::to_string(seen.cluster.covered) + " of " + std::to_string(slot_count) + " slots";
   if (seen.cluster.covered == slot_count) {
     return good(std::to_string(seen.cluster.primaries.size()) + " primaries have all slots");

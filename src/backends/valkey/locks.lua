@@ -197,7 +197,7 @@ if not lone then
   if alone then return alone end
 end
 
-local KEEP, GONE, BEFORE, MOST_IN_VIEW = 1260000, 60000, 2 ^ 45, 5000
+local KEEP, GONE, BEFORE, MOST_IN_VIEW, MOST_IN_BREAK = 1260000, 60000, 2 ^ 45, 5000, 50000
 local FITS = {{true, true, true, false}, {true, true, false, false}, {true, false, true, false}, {false, false, false, false}}
 local STRONGEST = {{1, 2, 3, 4}, {2, 2, 4, 4}, {3, 4, 3, 4}, {4, 4, 4, 4}}
 local time = call('TIME')
@@ -600,11 +600,13 @@ end
 -- break NODE: breaks each lock that asked for the node (S or X: what a lock has above its targets is IS or IX). Such a request
 -- is gone: no renewal finds it, and a message tells its client. What it has stays: the broken nodes (x) until its client
 -- acknowledges the break (x is false then), the rest until its client drops it, and all of it for one lease at most. Returns how
--- many, then the ids of those that have not acknowledged.
+-- many, then the ids of those that have not acknowledged. It reads all requests of the root, so it does not do it if there are
+-- very many: the server does nothing else meanwhile.
 local function break_locks()
   local name, answer = ARGV[2], {0}
   local n = node(name)
   if n[3] + n[4] == 0 then return answer end
+  if call('HLEN', T) > MOST_IN_BREAK then return {'too many'} end
   local all = call('HGETALL', T)
   for i = 1, #all, 2 do
     local id = all[i]:sub(1, 1) == 'r' and all[i]:sub(2)

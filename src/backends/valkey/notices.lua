@@ -1,13 +1,18 @@
 #!lua flags=allow-oom
 -- What processes tell each other about their locks and waits (docs/remote.md). KEYS[1] = B is a sorted set: the Lockers
--- that live, by when their notices end, in ms. B:<locker> is a hash: id -> notice, and `v`, which counts changes. KEYS[2]
--- is the one that is changed: while a cluster moves it, the script is refused, and makes no second one.
+-- that live, by when their notices end, in ms. B:<locker> is a hash: id -> notice, and `v`, the time of the last change in
+-- microseconds. (A count would begin anew when the hash is new. Then a reader would take it for an old one.) KEYS[2] is the
+-- one that is changed: while a cluster moves it, the script is refused, and makes no second one.
 local B, op, locker = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
 local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
 local now = math.floor(us / 1000)
 local function text(number) return string.format('%.0f', number) end
+local function changed()
+  local last = tonumber(call('HGET', B .. ':' .. locker, 'v')) or 0
+  call('HSET', B .. ':' .. locker, 'v', text(math.max(us, last + 1)))
+end
 local function live()
   call('ZADD', B, text(now + ARGV[3]), locker)
   call('PEXPIRE', B, ARGV[3])
@@ -21,12 +26,12 @@ if op == 'publish' then
     for column = 1, 11 do row[column + 1] = ARGV[i + 1 + column] end
     call('HSET', B .. ':' .. locker, ARGV[i], cmsgpack.pack(row))
   end
-  call('HINCRBY', B .. ':' .. locker, 'v', 1)
+  changed()
   live()
 -- remove LOCKER ALIVE_MS ID...
 elseif op == 'remove' then
   for i = 4, #ARGV do call('HDEL', B .. ':' .. locker, ARGV[i]) end
-  call('HINCRBY', B .. ':' .. locker, 'v', 1)
+  changed()
   live()
 -- alive LOCKER ALIVE_MS: how many there are
 elseif op == 'alive' then

@@ -1,7 +1,6 @@
 // How valkey:// locks: one script for each root (locks.lua), leases, and a message that wakes a waiter.
 #include <algorithm>
 #include <cstdio>
-#include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "remote/gate.h"
 #include "remote/lease_driver.h"
 #include "remote/opening.h"
-#include "timed/timed_mutex.h"
 #include "valkey/connections.h"
 #include "valkey/doctor.h"
 #include "valkey/explain.h"
@@ -27,7 +25,9 @@ namespace {
 using remote::LeaseReply;
 
 constexpr std::chrono::seconds connect_time{5};
-constexpr std::chrono::milliseconds reconnect_time{500}, acknowledge_time{3000};
+constexpr std::chrono::milliseconds reconnect_time{2000}, acknowledge_time{3000};
+// A server that listen() has not heard for so long is asked whether it is there, and has as long to answer.
+constexpr std::chrono::seconds longest_quiet{3};
 
 class KeyStore final : public remote::LeaseStore {
  public:
@@ -90,7 +90,6 @@ class KeyStore final : public remote::LeaseStore {
   }
   void end(Clock::time_point) noexcept override {
     connections_.close();
-    const std::lock_guard guard(listening_);
     listener_.reset();
   }
 
@@ -118,18 +117,10 @@ class KeyStore final : public remote::LeaseStore {
   // the same. take() believes it when that time is over. In a cluster a message comes from another node than the one
   // that was started: only a question to that node shows its uptime.
   bool confirms_grants() const override {
-    return options_.wait_replicas > 0 || connections_.is_cluster() || Clock::now() < connections_.grants_from();
+    return options_.wait_replicas > 0 || connections_.is_cluster() || Clock::now() < connections_.grants_from("");
   }
 
-  void start_listening(WaitLimit& limit) override {
-    std::unique_lock guard(listening_, std::defer_lock);
-    for (;;) {  // another thread may be about to connect, and have more time than this one
-      const std::optional<Clock::duration> time = limit.next();
-      if (!time) throw Error(ErrorKind::unavailable, options_.url + " does not answer in time");
-      if (guard.try_lock_until(Clock::now() + *time)) break;
-    }
-    if (listener_ == nullptr) subscribe(limit);
-  }
+  void start_listening(WaitLimit& limit) override { subscribe(limit); }
   std::vector<remote::LeaseNews> listen(WaitLimit& limit) override;
 
  private:
@@ -139,14 +130,15 @@ class KeyStore final : public remote::LeaseStore {
     auto connection = connections_.connect_to_any(limit);
     connection->ask({"SUBSCRIBE", channel_}, "listen at " + options_.url, limit);
     listener_ = std::move(connection);
+    listener_asked_ = false;
   }
 
   const Options options_;
   const std::string channel_;
   Connections connections_;
   Notices notices_;
-  timed::TimedMutex listening_;  // guards the next
-  std::unique_ptr<Connection> listener_;
+  std::unique_ptr<Connection> listener_;  // only the thread that listens uses it, and then end()
+  bool listener_asked_ = false;           // whether it is there
 };
 
 LeaseReply KeyStore::reply_of(const Reply& reply) {
@@ -171,7 +163,9 @@ LeaseReply KeyStore::take(const remote::LeaseRequest& request, const remote::Lea
        std::to_string(request.part) + (request.wait ? " 1 " : " 0 ") + std::to_string(request.session) + " " + channel_,
        words_of(group.nodes)}};
   call.confirm = !probe;
-  const LeaseReply later{.state = LeaseReply::State::later, .from = connections_.grants_from(), .asked = false};
+  const LeaseReply later{.state = LeaseReply::State::later,
+                         .from = connections_.grants_from(connections_.node_of(group.place)),
+                         .asked = false};
   if (!probe && Clock::now() < later.from) return later;
   const Reply& reply = connections_.run(locks_lua, call, limit);
   if (reply.items.at(0).text == "slots") {
@@ -182,14 +176,14 @@ LeaseReply KeyStore::take(const remote::LeaseRequest& request, const remote::Lea
   }
   // The connection was made just now, and the server with it. What an extend has got there stays: asked once more, the
   // server tells what the request then has.
-  if (!probe && Clock::now() < connections_.grants_from()) {
+  if (const auto from = connections_.grants_from(call.node); !probe && Clock::now() < from) {
     if (request.part == 0) {
       try {
         drop({group.place, request.id, request.part, 0, true}, limit);
       } catch (const Error&) {  // the driver drops it once more. Only, it must not ask again by this id
       }
     }
-    return {.state = LeaseReply::State::later, .from = connections_.grants_from()};
+    return {.state = LeaseReply::State::later, .from = from};
   }
   LeaseReply answer = reply_of(reply);
   answer.repeated = call.repeated;
@@ -216,8 +210,14 @@ std::size_t KeyStore::break_locks(const std::string& place, const remote::LeaseN
     broken = connections_.run(locks_lua, call, limit);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::unavailable) throw;
-    throw Error(ErrorKind::unavailable, std::string(error.what()) +
-                                            ". The lock may have been broken: look at `status` before you try again");
+    throw Error(ErrorKind::unavailable,
+                std::string(error.what()) + ". The lock may have been broken: look at `status` before you try again");
+  }
+  if (broken.items.at(0).text == "too many") {
+    throw Error(ErrorKind::exhausted, node.name +
+                                          " was not broken: so many nodes and requests are under its root that the "
+                                          "server would stand still while it looks for the lock. Try again when fewer "
+                                          "are locked, or end the process that holds it");
   }
   Connections::Call ask{keys_at(place), {"free", "0"}};
   for (std::size_t i = 1; i < broken.items.size(); ++i) ask.arguments.push_back(broken.items[i].text);
@@ -252,7 +252,11 @@ void KeyStore::renew(std::span<remote::Renewal> renewals, WaitLimit& limit) {
   std::size_t at = 0;
   for (const auto& [place, some] : by_place) {
     const Connections::Call& call = calls.at(at++);
-    if (!call.well()) continue;  // not confirmed
+    if (!call.well()) {  // not confirmed
+      const std::string why = call.failed != nullptr ? call.failed->what() : call.reply.text;
+      for (remote::Renewal* one : some) one->refusal = why;
+      continue;
+    }
     for (std::size_t i = 0; i < some.size(); ++i) {
       const LeaseReply reply = reply_of(call.reply.items.at(i));
       if (call.replicated || reply.state == LeaseReply::State::gone) some[i]->reply = reply;
@@ -262,16 +266,24 @@ void KeyStore::renew(std::span<remote::Renewal> renewals, WaitLimit& limit) {
 
 // A message is `ID QUESTION NUMBER PLACE`. NUMBER 0: the lock was broken.
 std::vector<remote::LeaseNews> KeyStore::listen(WaitLimit& limit) {
-  Connection* listener = nullptr;
-  {
-    const std::lock_guard guard(listening_);
-    if (listener_ == nullptr || listener_->broken()) {
-      Deadline soon(reconnect_time);
-      subscribe(soon);
-    }
-    listener = listener_.get();  // only this thread replaces it, and end() comes after this thread
+  if (listener_ == nullptr || listener_->broken()) {
+    timed::Within soon(limit, reconnect_time);
+    subscribe(soon);
   }
-  const std::optional<Reply> reply = listener->receive(limit);
+  timed::Within quiet(limit, longest_quiet);
+  const std::optional<Reply> reply = listener_->receive(quiet);
+  if (!reply && limit.next()) {  // a node that hangs keeps its connections, and tells nothing
+    if (listener_asked_) {
+      listener_.reset();
+      throw Error(ErrorKind::unavailable, "the server that tells of grants does not answer");
+    }
+    Request ping;
+    ping.begin(1);
+    ping.word("PING");
+    timed::Within soon(limit, reconnect_time);
+    listener_->send_all(ping, soon);
+  }
+  listener_asked_ = !reply;
   if (!reply || reply->items.size() < 3 || reply->items[0].text != "message") return {};
   std::string_view text = reply->items[2].text;
   const auto word = [&text] {

@@ -35,6 +35,15 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
     const std::lock_guard guard(mutex_);
     answers_.push_back(reply);
   }
+  // So many renewals that raise numbers are refused from now on.
+  std::atomic<int> refuses_raises{0};
+  std::atomic<int> raises{0};        // that were not
+  std::atomic<bool> is_gone{false};  // renewals find nothing
+  std::atomic<std::chrono::milliseconds> connect_takes{std::chrono::milliseconds(0)};
+  std::vector<std::string> acknowledged() {  // ids
+    const std::lock_guard guard(mutex_);
+    return acknowledged_;
+  }
   // The places of a plan, one group each.
   std::vector<std::string> places{"place"};
   // Called when something is given back, before it counts.
@@ -77,11 +86,27 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
   }
   void renew(std::span<Renewal> renewals, WaitLimit&) override {
     for (Renewal& one : renewals) {
-      if (answers_waits || !one.waits) one.reply = LeaseReply{.state = LeaseReply::State::granted, .question = question_};
+      if (one.raise != 0 && refuses_raises > 0) {
+        --refuses_raises;
+        one.refusal = "TRYAGAIN";
+        continue;
+      }
+      if (one.raise != 0) ++raises;
+      if (is_gone) {
+        one.reply = LeaseReply{};
+        continue;
+      }
+      if (answers_waits || !one.waits)
+        one.reply = LeaseReply{.state = LeaseReply::State::granted, .question = question_};
     }
   }
+  void acknowledge(const std::string&, const std::string& id, WaitLimit&) override {
+    const std::lock_guard guard(mutex_);
+    acknowledged_.push_back(id);
+  }
   void start_listening(WaitLimit& limit) override {
-    while (silent) {
+    const Clock::time_point from = Clock::now() + connect_takes.load();
+    while (silent || Clock::now() < from) {
       if (!limit.next()) throw Error(ErrorKind::unavailable, "it does not answer");
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -98,6 +123,7 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
   std::vector<LeaseNews> news_;
   std::vector<LeaseReply> answers_;
   std::vector<std::string> asked_;
+  std::vector<std::string> acknowledged_;
   std::atomic<std::uint64_t> question_{0};  // of the last take()
 
   Published publish(std::span<const Notice> notices, Deadline&) override {
