@@ -163,6 +163,8 @@ TEST(Tool, bad_urls_are_one_line_and_64_and_show_no_password) {
   expect_usage({"explain", "u1", "--on", "memory:?nonsense=1"}, "nonsense");
   expect_usage({"explain", "u1", "--on", "memory:\n"}, "control character 0x0A at offset 7");
   expect_usage({"collisions", "--ids", "5"}, "HIERLOCK_URL: the URL has no scheme", "nonsense");
+  expect_usage({"explain", "u1"}, "HIERLOCK_URL is empty", "");
+  EXPECT_EQ(run({"explain", "u1", "--on", "memory:"}, "").code, 0) << "--on is named";
   for (const std::string scheme : {"postgres", "etcd"}) {
     const Result result = run({"explain", "u1", "--on", scheme + "://app:hunter2@db/shop"});
     expect_refused(result, 64, scheme);
@@ -173,6 +175,7 @@ TEST(Tool, bad_urls_are_one_line_and_64_and_show_no_password) {
   EXPECT_EQ(run({"explain", "u1"}, "memory:").code, 0);
   for (const std::vector<std::string>& command :
        {std::vector<std::string>{"exec", "u1", "--", "true"}, {"status"}, {"break", "--yes", "u1"}}) {
+    expect_usage(command, "HIERLOCK_URL is empty: name a store, or unset it", "");
     expect_usage(command, "HIERLOCK_URL: the URL has no scheme", "nonsense");
     expect_usage(command, "HIERLOCK_URL: there is no store postgres: yet", "postgres://app:hunter2@db/shop");
     expect_usage(command, "HIERLOCK_URL: memory: has no option", "memory:?nonsense=1");
