@@ -527,6 +527,23 @@ TEST_F(NameDrivers, what_is_left_of_a_lost_lock_may_be_part_of_a_deadlock) {  //
   }
 }
 
+TEST_F(NameDrivers, a_deadlock_that_the_server_finds_is_told_and_leaves_nothing) {  // H8, H9
+  Process first(server, names), second(server, names);
+  const auto held = first.acquire({named("n")});
+  names.deadlocks = 1;
+  try {
+    (void)second.acquire({named("n")}, patience);
+    ADD_FAILURE() << "it was granted, or asked again";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::deadlock) << error.what();
+  }
+  EXPECT_TRUE(eventually([&] { return names.waiting() == 0; }));
+  EXPECT_EQ(names.held(), 1u) << "the other one keeps it";
+  first.release(held);
+  second.release(second.acquire({named("n")}, patience));
+  EXPECT_TRUE(nothing_left());
+}
+
 TEST_F(NameDrivers, random_requests_of_processes_never_meet) {  // N3, M1, H8
   HIERLOCK_TELL_SEED();
   constexpr int processes = 3, threads = 3, rounds = 60;

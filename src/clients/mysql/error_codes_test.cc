@@ -11,7 +11,7 @@ namespace hierlock::mysql {
 namespace codes {
 
 static_assert(lock_wait_timeout == ER_LOCK_WAIT_TIMEOUT && deadlock == ER_LOCK_DEADLOCK &&
-              record_changed == ER_CHECKREAD);
+              user_level_deadlock == ER_USER_LOCK_DEADLOCK && record_changed == ER_CHECKREAD);
 static_assert(duplicate_key == ER_DUP_ENTRY && duplicate_column == ER_DUP_FIELDNAME);
 static_assert(no_database_chosen == ER_NO_DB_ERROR && no_such_database == ER_BAD_DB_ERROR &&
               no_such_table == ER_NO_SUCH_TABLE && no_such_column == ER_BAD_FIELD_ERROR &&
@@ -50,6 +50,16 @@ TEST(Errors, tell_the_kind_the_number_and_what_to_do) {
   EXPECT_EQ(error_of(4242, "odd", "lock").kind(), ErrorKind::unavailable);
 }
 
+// MySQL has a number of its own for names, MariaDB has one number for rows and names.
+TEST(Errors, that_are_deadlocks_of_rows_or_of_names_are_told_alike) {  // H9, N1
+  for (const unsigned code : {codes::deadlock, codes::user_level_deadlock}) {
+    const Error error = error_of(code, "Deadlock found when trying to get user-level lock", "lock");
+    EXPECT_EQ(error.kind(), ErrorKind::deadlock) << code;
+    EXPECT_TRUE(error.retryable()) << code;
+    EXPECT_EQ(error.native_code(), code);
+  }
+}
+
 TEST(Errors, of_an_option_are_told_apart_by_their_message) {
   const auto kind = [](const char* message) { return error_of(codes::option_prevents, message, "lock").kind(); };
   EXPECT_EQ(kind("running with the --read-only option"), ErrorKind::unsafe_topology);
@@ -60,7 +70,7 @@ TEST(Errors, of_an_option_are_told_apart_by_their_message) {
 
 TEST(Errors, that_end_the_connection_are_known) {
   EXPECT_TRUE(is_disconnect(codes::server_lost) && is_disconnect(codes::client_idle));
-  EXPECT_FALSE(is_disconnect(codes::deadlock) || is_disconnect(0));
+  EXPECT_FALSE(is_disconnect(codes::deadlock) || is_disconnect(codes::user_level_deadlock) || is_disconnect(0));
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ class NameServer {
   std::atomic<int> kills{0};                 // so many questions of keepers are ended half-way
   std::atomic<bool> silent{false};           // keepers get no answer
   std::atomic<int> stuck{0};                 // so many ushers cannot give a lock back when it is to move
+  std::atomic<int> deadlocks{0};             // so many waits of ushers are answered "deadlock"
   std::atomic<std::uint64_t> waits_of_keepers{0};
   std::atomic<int> moved{0}, stolen{0};  // names that went from an usher to a keeper, and that were gone by then
 
@@ -171,6 +172,7 @@ class ScriptedNameSession final : public NameSession {
   }
   Waited wait(const LockName& name, At at, std::chrono::seconds time, WaitLimit& limit) override {
     names_.forget_interrupts(id());
+    if (names_.deadlocks.fetch_sub(1) > 0) return {3058, "deadlock found"};
     if (at == At::line) {
       const std::optional<bool> passed = names_.wait("A" + name.key, id(), time, limit);
       if (!passed) return {1317, "interrupted"};
@@ -263,7 +265,8 @@ class ScriptedNameStore final : public NameStore {
     return true;
   }
   Error name_failure(std::int64_t code, const std::string& message, const std::string& doing) const override {
-    return {ErrorKind::unavailable, "cannot " + doing + ": " + message, code};
+    const ErrorKind kind = code == 3058 ? ErrorKind::deadlock : ErrorKind::unavailable;
+    return {kind, "cannot " + doing + ": " + message, code};
   }
   std::optional<Holders> holders(Session&, std::span<const LockName> names, Deadline&) override {
     Holders all;
