@@ -1261,6 +1261,21 @@ TEST(HandOvers, do_not_happen_for_a_lock_that_was_extended) {  // B8
   EXPECT_TRUE(try_acquire(*gate, {"extra"}).has_value()) << "it went with the lock";
 }
 
+// Other processes know the session by its notice, and with it the owner.
+TEST(HandOvers, do_not_happen_for_a_lock_while_its_notice_stands) {  // B8, B11
+  ScriptedServer server;
+  const auto gate = open_scripted(server, 16, 0ms);
+  const spi::Grant first = *acquire(*gate, {"hot"});
+  Turns turns;
+  turns.wait_in_order(*gate, 5, "hot");
+  const std::uint64_t asked = server.asked;
+  gate->release(first);
+  turns.join();
+  EXPECT_EQ(turns.order, (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(server.asked - asked, 5u) << "every lock comes from the store";
+  EXPECT_TRUE(eventually([&] { return server.notices().empty() && server.holding() == 0; }));
+}
+
 // --- deadlines -------------------------------------------------------------------------------------------
 
 TEST(Deadlines, end_a_wait_at_the_store_and_leave_nothing) {  // H2, H8
