@@ -1,4 +1,5 @@
-// How long a deadlock that no server sees lasts, in the default configuration (B11). Every case prints its times.
+// How long a deadlock that no server sees lasts, in the default configuration (B11). Every case prints its times. The
+// bounds are those of docs/mysql.md. A machine that stalls may miss them, so a case that does is measured once more.
 #include <algorithm>
 #include <iostream>
 #include <optional>
@@ -21,7 +22,7 @@ using conformance::ProcessParty;
 using std::chrono::milliseconds;
 
 constexpr int cycles = 24;
-constexpr milliseconds most_ever = 2s;
+constexpr milliseconds longest_ever = 2s;
 
 class CycleTimes : public OnServer {
  protected:
@@ -46,12 +47,14 @@ class CycleTimes : public OnServer {
   void measure(const std::string& what, const std::vector<Member>& members, const std::vector<Between>& between = {},
                int queued = 0) {
     for (const Member& member : members) make_rows(member.party, member);
-    std::vector<milliseconds> times;
-    for (int cycle = 0; cycle < cycles; ++cycle) {
-      times.push_back(one_cycle(members, between, cycle % 2 == 0 ? std::optional(queued) : std::nullopt));
-      if (HasFatalFailure()) return;
-    }
-    judge(what, std::move(times));
+    const auto in_time = [&] {
+      std::vector<milliseconds> times;
+      for (int cycle = 0; cycle < cycles; ++cycle) {
+        times.push_back(one_cycle(members, between, cycle % 2 == 0 ? std::optional(queued) : std::nullopt));
+      }
+      return keeps_bounds(what, std::move(times));
+    };
+    EXPECT_TRUE(in_time() || in_time()) << what << ": too slow both times";
     EXPECT_TRUE(all_free());
   }
 
@@ -113,21 +116,24 @@ class CycleTimes : public OnServer {
     return time;
   }
 
-  void judge(const std::string& what, std::vector<milliseconds> times) {
+  // Prints the times as well.
+  bool keeps_bounds(const std::string& what, std::vector<milliseconds> times) const {
     std::sort(times.begin(), times.end());
     const milliseconds median = times[times.size() / 2], longest = times.back();
+    const bool kept = median <= longest_median_ && longest <= longest_ever;
     std::ostringstream all;
     for (const milliseconds time : times) all << " " << time.count();
     std::cout << GetParam() << ", " << what << ": median " << median.count() << " ms, longest " << longest.count()
               << " ms; all:" << all.str() << std::endl;
-    if (median > bar_) std::cout << "  above the bar of " << bar_.count() << " ms" << std::endl;
-    EXPECT_LE(median, 2 * bar_) << what << ": a machine may be half as fast as those that the bar was set on";
-    EXPECT_LE(times[times.size() - 2], most_ever) << what << ": one of them may have met a machine that stalled";
-    EXPECT_LE(longest, most_ever + stall) << what;
+    if (!kept) {
+      std::cout << "  the bounds are " << longest_median_.count() << " ms and " << longest_ever.count() << " ms"
+                << std::endl;
+    }
+    return kept;
   }
 
  protected:
-  milliseconds bar_ = 250ms;
+  milliseconds longest_median_ = 250ms;
 };
 
 TEST_P(CycleTimes, between_two_threads_of_a_locker) {  // B11
@@ -179,7 +185,8 @@ TEST_P(CycleTimes, through_a_third_process_that_has_got_a_row_on_its_way) {  // 
           {{*third, {"m/a", "m2/b/c"}}});
 }
 
-// The other process holds nothing. It waits for the whole of "p", and a request for anything below "p" stands behind it.
+// The other process holds nothing. It waits for the whole of "p".
+// A request for anything below "p" stands behind it.
 TEST_P(CycleTimes, behind_a_process_that_waits_for_the_whole) {  // B11
   const auto a = another_process("a"), whole = another_process("whole");
   measure("behind a process that waits for the whole", {{*a, "p/x", {"p/y"}}}, {{*whole, {"p"}}});
@@ -216,7 +223,7 @@ TEST_P(CycleTimes, between_three_processes_through_slots) {  // B11
 // Where the account may not read the server's views, a cycle must last longer (docs/mysql.md).
 TEST_P(CycleTimes, between_two_processes_that_cannot_read_the_servers_views) {  // B11
   ProcessParty a("a", url("views=off")), b("b", url("views=off"));
-  bar_ = 500ms;
+  longest_median_ = 500ms;
   measure("two processes without the server's views", {{a, "p", {"q"}}, {b, "q", {"p"}}});
 }
 
