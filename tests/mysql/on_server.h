@@ -65,6 +65,7 @@ class OnServer : public testing::TestWithParam<std::string> {
   }
   void TearDown() override {
     if (plain_ == nullptr) return;
+    if (!max_connections_.empty()) plain_->ask("SET GLOBAL max_connections=" + max_connections_);
     plain_->ask("SET SESSION lock_wait_timeout=5");
     for (const std::string& table : tables_) {
       plain_->ask("DROP TABLE IF EXISTS `" + table + "`, `" + table + "_settings`, `" + table + "_notices`");
@@ -101,6 +102,14 @@ class OnServer : public testing::TestWithParam<std::string> {
     if (!rights.empty()) plain_->ask("GRANT " + rights + " ON " + on + " TO '" + user.user + "'@'%'");
     return user;
   }
+  // The server takes so many connections, and some more, until the test is over.
+  void make_room_for(int connections) {
+    constexpr int some_more = 50;
+    const std::string before = plain_->one("SELECT @@GLOBAL.max_connections");
+    if (std::stoi(before) >= connections + some_more) return;
+    max_connections_ = before;
+    plain_->ask("SET GLOBAL max_connections=" + std::to_string(connections + some_more));
+  }
   std::map<std::pair<int, long>, char> locked() { return locked_rows(plain(), table_); }
   // A release does not wait for the server: the rows it gives back are free a moment later.
   bool only_stay_locked(std::size_t rows) {
@@ -125,6 +134,7 @@ class OnServer : public testing::TestWithParam<std::string> {
   std::unique_ptr<Server> server_, operator_;
   std::unique_ptr<Plain> plain_;
   std::vector<std::string> users_;
+  std::string max_connections_;  // what make_room_for() has raised
 };
 
 #define HIERLOCK_ON_BOTH_SERVERS(suite)                                  \
