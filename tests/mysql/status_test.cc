@@ -143,6 +143,30 @@ TEST_P(Status, does_not_say_that_nothing_is_held_where_that_cannot_be_seen) {  /
   EXPECT_TRUE(eventually([&] { return notes(all.snapshot()).empty(); })) << "and only then";
 }
 
+// Row by row, 200 round trips would take longer than a process publishes at a time (2 s).
+TEST_P(Status, two_hundred_locks_on_a_far_server_are_published) {  // B7, B12
+  constexpr int many = 200, paths = 50;                            // a path has a connection of its own
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  Locker locker = hierlock::open(url(behind, "tls=off&connections=" + std::to_string(paths)));
+  std::vector<Target> targets;
+  for (int i = 0; i < paths; ++i) targets.push_back(Target::parse("u" + std::to_string(i)));
+  locker.acquire(targets).release();  // their rows are there now
+  for (int i = paths; i < many; ++i) targets.push_back(named("n" + std::to_string(i)));
+  std::vector<Lock> held;
+  held.reserve(many);
+  for (const Target& target : targets) held.push_back(locker.acquire(target));
+  relay.forget();
+  relay.delay(6ms);  // a round trip takes 12 ms
+  const auto published = [&] { return plain().one("SELECT COUNT(*) FROM `" + table() + "_notices` WHERE waits=0"); };
+  EXPECT_TRUE(eventually([&] { return published() == std::to_string(many); })) << published();
+  int statements = 0;
+  for (const Relay::Command& command : relay.commands()) statements += command.text.starts_with("REPLACE INTO") ? 1 : 0;
+  EXPECT_LT(statements, many / 2);
+  for (const Lock& lock : held) EXPECT_TRUE(lock.held());
+}
+
 TEST_P(Status, a_waiter_is_shown_with_everybody_in_its_way) {  // B7
   Locker first = open(told);
   const Lock lock = first.acquire("u1/a1/r1", {.note = "first"});
