@@ -89,6 +89,55 @@ TEST_P(Exec, a_lock_that_is_lost_ends_the_command_and_no_log_is_promised) {  // 
   EXPECT_EQ(tool.said().find(" log "), std::string::npos) << tool.said();
 }
 
+TEST_P(Exec, shows_no_password_of_its_url_or_its_command_to_anybody) {  // B7
+  const Server as = make_user("ALL", server().database + ".*");
+  Program tool({HIERLOCK_BIN, "--on", url(as, "publish_after=0"), "exec", "u1", "--", "/bin/sh", "-c",
+                "echo is ready; exec sleep 1000; curl -u bob:s3cret http://host"});
+  ASSERT_TRUE(tool.says("is ready")) << tool.said();
+  // What somebody is shown has this word, so that it is known to be about the command, and neither password.
+  const auto shows = [&](const std::string& text, const std::string& word) {
+    EXPECT_NE(text.find(word), text.npos) << text;
+    for (const std::string& secret : {as.password, std::string("s3cret")}) {
+      EXPECT_EQ(text.find(secret), text.npos) << secret << " is in: " << text;
+    }
+  };
+  std::string notices;
+  EXPECT_TRUE(eventually([&] {
+    for (const auto& row : plain().ask("SELECT * FROM `" + table() + "_notices`")) {
+      for (const std::string& column : row) notices += column + "\n";
+    }
+    return !notices.empty();
+  }));
+  shows(notices, "\nsh");
+
+  std::string in_the_way;
+  std::stop_source stop;
+  const auto on_event = [&](const Event& event) {
+    if (event.blocked_by.find("of process") == std::string::npos) return;  // nobody has told it yet
+    in_the_way = event.blocked_by;
+    stop.request_stop();
+  };
+  Locker another = open("", {.on_event = on_event, .long_wait = 50ms});
+  EXPECT_TRUE(fails_with(ErrorKind::cancelled,
+                         [&] { (void)another.acquire("u1", {.timeout = 20s, .cancel = stop.get_token()}); }));
+  shows(in_the_way, "of process " + std::to_string(tool.pid()));
+  Program waits({HIERLOCK_BIN, "--on", url(as), "exec", "--timeout", "200ms", "u1", "--", "true"});
+  waits.says_all();
+  EXPECT_EQ(waits.wait(), 75);
+  shows(waits.said(), "u1 was not free within 200ms");
+
+  for (const Server& viewer : {as, operator_server()}) {
+    for (const char* const form : {"status", "--json", "--dot"}) {
+      std::vector<std::string> arguments{HIERLOCK_BIN, "--on", url(viewer), "status"};
+      if (form != arguments.back()) arguments.emplace_back(form);
+      Program status(arguments);
+      status.says_all();
+      EXPECT_EQ(status.wait(), 0) << status.said();
+      shows(status.said(), form == std::string("--dot") ? "sh" : "u1");
+    }
+  }
+}
+
 TEST_P(Exec, the_time_for_connecting_is_part_of_the_timeout) {  // H2
   const Lock held = open().acquire("u1/a1");
   Relay relay(server().host, server().port);

@@ -62,6 +62,7 @@ class Program {
       said_.append(buffer, static_cast<std::size_t>(got));
     }
   }
+  pid_t pid() const { return pid_; }
   void signal(int number) const { kill(pid_, number); }
   // Its exit code, or 128 and the signal that ended it.
   int wait() {
