@@ -58,29 +58,40 @@ struct Register {
   }
 };
 
+// Paths are row locks, names are GET_LOCK: other sessions keep them.
+enum class Kind : std::uint8_t { paths, names };
+constexpr std::array kinds{Kind::paths, Kind::names};
+
 struct Board {
   std::atomic<bool> stop;
-  std::array<Register, 2> registers;
-  std::atomic<std::uint64_t> grants, writes, losses, refusals, stale, stale_while_held, twice;
+  std::array<std::array<Register, 2>, 2> registers;  // by kind
+  std::array<std::atomic<std::uint64_t>, 2> grants;  // by kind
+  std::atomic<std::uint64_t> writes, losses, refusals, stale, stale_while_held, twice;
 };
 
 class KilledServer : public OnOwnServer {
  protected:
-  // One of two resources, or the account of both.
+  // One of two resources, or what locks both: their account, or both names at once.
+  static std::vector<Target> targets(Kind kind, unsigned which) {
+    if (kind == Kind::paths) return {which == 2 ? "u1/a1" : "u1/a1/r" + std::to_string(which)};
+    if (which == 2) return {named("n0"), named("n1")};
+    return {named("n" + std::to_string(which))};
+  }
   static void work(const std::string& url, Board& board, unsigned number) {
     std::mt19937_64 random(seed() + number);
     Locker locker = hierlock::open(url);
     while (!board.stop) {
+      const Kind kind = kinds[random() % 2];
+      const auto of_kind = static_cast<std::size_t>(kind);
       const unsigned which = static_cast<unsigned>(random() % 3);
-      const std::string path = which == 2 ? "u1/a1" : "u1/a1/r" + std::to_string(which);
       try {
-        Lock lock = locker.acquire(path, {.timeout = 5s});
+        Lock lock = locker.acquire(targets(kind, which), {.timeout = 5s});
         const std::int64_t fence = lock.fence();
-        ++board.grants;
+        ++board.grants[of_kind];
         for (int turn = 0; turn < 3; ++turn) {
           for (unsigned i = 0; i < 2; ++i) {
             if ((which != 2 && which != i) || !lock.held()) continue;
-            const Register::Answer answer = board.registers[i].write(fence, turn == 0);
+            const Register::Answer answer = board.registers[of_kind][i].write(fence, turn == 0);
             if (answer == Register::Answer::taken) ++board.writes;
             if (answer == Register::Answer::twice) ++board.twice;
             if (answer != Register::Answer::stale) continue;
@@ -119,8 +130,9 @@ TEST_P(KilledServer, under_load_breaks_nothing) {  // B3, B4
     }));
   }
   const auto more_grants = [&] {
-    const std::uint64_t before = board.grants;
-    return eventually([&, before] { return board.grants > before + 80; }, 30s);
+    const std::array<std::uint64_t, 2> before{board.grants[0], board.grants[1]};
+    const auto more = [&](std::size_t kind) { return board.grants[kind] > before[kind] + 40; };
+    return eventually([&] { return more(0) && more(1); }, 30s);
   };
   EXPECT_TRUE(more_grants());
   for (int kills = 0; kills < 2; ++kills) {
@@ -141,10 +153,13 @@ TEST_P(KilledServer, under_load_breaks_nothing) {  // B3, B4
     }
     EXPECT_EQ(status, 0);
   }
-  std::printf("%s: %llu grants, %llu writes; %llu locks were lost, %llu requests refused, %llu stale writes refused\n",
-              GetParam().c_str(), static_cast<unsigned long long>(board.grants),
-              static_cast<unsigned long long>(board.writes), static_cast<unsigned long long>(board.losses),
-              static_cast<unsigned long long>(board.refusals), static_cast<unsigned long long>(board.stale));
+  std::printf(
+      "%s: %llu grants of paths and %llu of names, %llu writes; %llu locks were lost, %llu requests refused, "
+      "%llu stale writes refused\n",
+      GetParam().c_str(), static_cast<unsigned long long>(board.grants[0]),
+      static_cast<unsigned long long>(board.grants[1]), static_cast<unsigned long long>(board.writes),
+      static_cast<unsigned long long>(board.losses), static_cast<unsigned long long>(board.refusals),
+      static_cast<unsigned long long>(board.stale));
   EXPECT_EQ(board.twice, 0u) << "one fence for two locks";
   EXPECT_EQ(board.stale_while_held, 0u) << "who says to hold it was overtaken";
   munmap(memory, sizeof(Board));
