@@ -1,7 +1,8 @@
 // Cell: the unit that a remote store locks: a row, a key, an advisory lock.
 //
 // The nodes of a plan become cells. If a store has fewer cells than there are nodes (rows of a fixed table), two nodes
-// may share a cell. This file has the only rule for conflicts.
+// may share a cell. conflict() is the rule for two cells. Code that already knows that two requests meet at one cell,
+// or at one node of the local queue, compares only their modes, by compatible().
 #pragma once
 
 #include <compare>
