@@ -257,7 +257,8 @@ class Wait {
  public:
   enum class Kind : std::uint8_t { for_ever, at_most, no_wait, skip_locked };
 
-  // Until the lock is granted. PostgreSQL still applies a lock_timeout that the session, role or database has set.
+  // Until the lock is granted. Lock timeouts that the session or the server has set do not end the wait; limits for
+  // whole statements do.
   static Wait for_ever() { return Wait(Kind::for_ever, {}); }
   // At most this time, then `timeout`. The time is rounded up to milliseconds; zero or less means no_wait().
   static Wait at_most(std::chrono::nanoseconds time);
@@ -444,8 +445,8 @@ class Session {
 
   // Locks rows of one or several tables in an order that all callers of this function share. The order is by table
   // name, then by primary key as the database compares it (X8). So two callers never deadlock over these rows. It locks
-  // the rows of each table by one SELECT. Time limits and force_increment need more statements. It returns the rows in
-  // that order, without missing and skipped rows. A time limit counts for all rows together.
+  // the rows of each table by one SELECT. Waits and force_increment need more statements. It returns the rows in that
+  // order, without missing and skipped rows. A time limit counts for all rows together.
   std::vector<Row> lock_in_order(std::vector<RowsOf> wanted, const LockOptions& options = {});
 
   // If the version in the database is still that of `row`: writes the changed columns, and increments the version (X4).
@@ -525,6 +526,7 @@ class Session {
   std::vector<Row> lock_rows(const Table& table, std::span<const Key> keys, Strength strength, const Wait& wait);
   Reply lock_innodb(const Statement& select, const char* lock, const Asked& asked);
   Reply lock_postgres(const Statement& select, const char* lock, const Asked& asked);
+  Reply lock_postgres_for_ever(const Statement& select, const char* lock, bool one_row, const Asked& asked);
   void lock_sqlite(const Statement& statement, const Asked& asked);
   Reply lock_mysql_in_time(const Statement& select, const char* lock, const Asked& asked);
   std::optional<Reply> wait_in_queue(const Statement& queued, std::chrono::nanoseconds left, const Asked& asked);

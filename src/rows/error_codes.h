@@ -19,7 +19,8 @@ inline constexpr std::int64_t query_interrupted = 1317;
 
 // PostgreSQL.
 inline constexpr std::string_view deadlock_detected = "40P01", serialization_failure = "40001",
-                                  lock_not_available = "55P03", query_canceled = "57014";
+                                  lock_not_available = "55P03", query_canceled = "57014",
+                                  in_failed_transaction = "25P02";
 
 // SQLite. The low byte of an extended code is the primary one.
 inline constexpr std::int64_t sqlite_error = 1, sqlite_busy = 5, sqlite_locked = 6, sqlite_busy_snapshot = 517;

@@ -88,7 +88,12 @@ std::vector<Row> Session::lock_rows(const Table& table, std::span<const Key> key
     }
     locked = rows_of(table, run(rows, asked));
   } else if (engine == Engine::postgres) {
-    locked = rows_of(table, lock_postgres(rows, lock_clause(engine, strength), asked));
+    const char* const lock = lock_clause(engine, strength);
+    if (wait.kind() == Wait::Kind::for_ever) {
+      locked = rows_of(table, lock_postgres_for_ever(rows, lock, keys.size() == 1, asked));
+    } else {
+      locked = rows_of(table, lock_postgres(rows, lock, asked));
+    }
   } else {
     locked = rows_of(table, lock_innodb(rows, lock_clause(engine, strength), asked));
   }
@@ -217,6 +222,36 @@ Reply Session::lock_postgres(const Statement& select, const char* lock, const As
   if (after.rows.at(0).at(0) != before.rows.at(0).at(2)) {
     throw Error(ErrorKind::invalid_argument,
                 "PostgreSQL keeps a time to wait only in a transaction, and none was open: begin() first");
+  }
+  return reply;
+}
+
+// A lock_timeout of the session, role or database must not end the wait. If it did, the transaction would have failed,
+// so it is turned off before the wait begins. A single row is usually free: SKIP LOCKED takes it in one round trip.
+// Several rows must be locked in order, and SKIP LOCKED would go on to the next.
+Reply Session::lock_postgres_for_ever(const Statement& select, const char* lock, bool one_row, const Asked& asked) {
+  if (one_row) {
+    Statement attempt = select;
+    Reply reply = run(attempt.text(lock).text(wait_clause(Wait::Kind::skip_locked)), asked);
+    if (!reply.rows.empty()) return reply;
+  }
+  Statement locking = select;
+  locking.text(lock);
+  const Reply before = run("SELECT current_setting('lock_timeout'), set_config('lock_timeout', '0', true)", asked, 2);
+  const Clock::time_point began = Clock::now();
+  Reply reply = run(locking);
+  // Outside a transaction the local setting has ended with its statement, and nothing is spoilt: the lock is asked for
+  // again. Inside one, another attempt would only be refused.
+  while (reply.failed() && reply.state == codes::lock_not_available) {
+    Reply again = run(locking);
+    if (again.state == codes::in_failed_transaction) break;
+    reply = std::move(again);
+  }
+  if (reply.failed()) fail(reply, asked, Clock::now() - began);
+  const Value& time = before.rows.at(0).at(0);
+  if (time.get<std::string>() != "0") {
+    Statement restore = statement();
+    run(restore.text("SELECT set_config('lock_timeout', ").bind(time).text(", true)").columns(1), asked);
   }
   return reply;
 }

@@ -186,6 +186,32 @@ TEST(Sql, a_timeout_that_ended_the_transaction_is_not_waited_through) {  // X7
   EXPECT_EQ(adapter.sent.size(), 2u) << "the lock, and the question whether InnoDB rolls back on a timeout";
 }
 
+TEST(Sql, postgres_turns_its_lock_timeout_off_for_a_wait_for_ever) {  // X7
+  const Table table("t", {.key = {"k"}});
+  const std::string one = "SELECT \"k\" FROM \"t\" WHERE \"k\" = ? FOR UPDATE";
+  const std::string two = "SELECT \"k\" FROM \"t\" WHERE \"k\" IN (?, ?) ORDER BY \"k\" FOR UPDATE";
+  const std::string off = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', '0', true)";
+  const std::string restore = "SELECT set_config('lock_timeout', ?, true)";
+  const Reply row{.rows = {{Value("1")}}}, none{}, ended{.state = "55P03", .message = "canceling statement"};
+  const auto was = [](const char* time) { return Reply{.rows = {{Value(time), Value("0")}}}; };
+  const auto sent = [&](std::deque<Reply> answers, std::vector<Key> keys, std::optional<ErrorKind> end = {}) {
+    Scripted adapter(Engine::postgres);
+    adapter.answers = std::move(answers);
+    Session session(adapter);
+    EXPECT_EQ(kind_thrown([&] { (void)session.lock_in_order({{table, keys}}); }), end);
+    return adapter.sent;
+  };
+  using Sent = std::vector<std::string>;
+  EXPECT_EQ(sent({row}, {{1}}), (Sent{one + " SKIP LOCKED"})) << "one round trip if the row is free";
+  EXPECT_EQ(sent({none, was("0"), row}, {{1}}), (Sent{one + " SKIP LOCKED", off, one}));
+  EXPECT_EQ(sent({none, was("5s"), row, row}, {{1}}), (Sent{one + " SKIP LOCKED", off, one, restore}));
+  EXPECT_EQ(sent({was("5s"), row, row}, {{1}, {2}}), (Sent{off, two, restore})) << "in order: nothing is skipped";
+  // Without a transaction the wait begins again. In one, the first error counts.
+  EXPECT_EQ(sent({was("5s"), ended, ended, row, row}, {{1}, {2}}), (Sent{off, two, two, two, restore}));
+  const Reply spoilt{.state = "25P02", .message = "current transaction is aborted"};
+  EXPECT_EQ(sent({was("5s"), ended, spoilt}, {{1}, {2}}, ErrorKind::timeout), (Sent{off, two, two}));
+}
+
 TEST(Kinds, of_what_a_test_cannot_provoke) {  // X9
   const auto kind = [](Engine engine, std::int64_t code, const char* state) {
     Scripted adapter(engine);

@@ -14,6 +14,7 @@ class BareClient final : public Client {
   }
   ~BareClient() override { sqlite3_close(connection_); }
   rows::Adapter& adapter() override { return *adapter_; }
+  void interrupt() override { sqlite3_interrupt(connection_); }
 
  private:
   sqlite3* connection_ = nullptr;

@@ -12,6 +12,8 @@ class Client {
  public:
   virtual ~Client() = default;
   virtual rows::Adapter& adapter() = 0;
+  // Ends the statement that runs in another thread, if it has begun. SQLite only.
+  virtual void interrupt() = 0;
 };
 
 // Through SOCI: `backend` as SOCI names it, `text` as SOCI wants it.

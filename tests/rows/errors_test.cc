@@ -1,4 +1,7 @@
 // One error type with the same kinds on every engine: each is provoked on each.
+#include <filesystem>
+#include <fstream>
+
 #include "rows.h"
 
 namespace hierlock::tests {
@@ -181,26 +184,85 @@ TEST_P(Kinds, a_full_database_is_exhausted_and_keeps_nothing_of_the_transaction)
   EXPECT_EQ(admin().ask<int>("SELECT COUNT(*) FROM " + table.name()), 3);
 }
 
+TEST_P(Kinds, a_limit_of_the_server_is_exhausted) {  // X9
+  if (is_sqlite()) HIERLOCK_NOT_APPLICABLE() << "SQLite has no server";
+  std::optional<ErrorKind> kind;
+  if (engine() == Engine::postgres) {
+    // Only an operator may set this limit. The row number needs all rows sorted, in a file.
+    User user(server_client(*server_variable("POSTGRES_OPERATOR")));
+    user.sql("SET work_mem = '64kB'");
+    user.sql("SET temp_file_limit = 0");
+    user.sql(
+        "CREATE TEMPORARY VIEW many AS SELECT n AS item, row_number() OVER (ORDER BY md5(CAST(n AS text))) AS place "
+        "FROM generate_series(1, 50000) AS n");
+    kind = kind_of([&] { user->fetch(Table("many", {.key = {"item"}, .columns = {"place"}}), {17}); });
+  } else {
+    const std::string name = table_name();
+    const auto user = this->user();
+    user->sql("SET SESSION max_heap_table_size = 16384");
+    user->sql("CREATE TABLE " + name + " (item VARCHAR(40) NOT NULL PRIMARY KEY, quantity BIGINT) ENGINE = MEMORY");
+    const Table small(name, {.key = {"item"}, .columns = {"quantity"}});
+    for (int i = 0; i < 10'000 && !kind; ++i) {
+      kind = kind_of([&] { (*user)->insert(small, {std::to_string(i)}, {i}); });
+    }
+  }
+  EXPECT_EQ(kind, ErrorKind::exhausted);
+}
+
 TEST_P(Kinds, a_statement_that_somebody_stopped_is_cancelled) {  // X9
-  if (is_sqlite()) HIERLOCK_NOT_APPLICABLE() << "nobody else can stop a statement of SQLite";
   const Table table = stock();
   const auto holder = user(), other = user();
   Transaction holding(holder->session());
   ASSERT_TRUE((*holder)->fetch_for_update(table, {"tea"}));
-  const bool postgres = engine() == Engine::postgres;
-  const std::string id = other->ask<std::string>(postgres ? "SELECT pg_backend_pid()" : "SELECT CONNECTION_ID()");
-  std::future<std::optional<ErrorKind>> end = std::async(std::launch::async, [&] {
-    return kind_of([&] {
-      Transaction transaction(other->session());
-      (void)(*other)->fetch_for_update(table, {"tea"}, {.wait = Wait::at_most(patience)});
-    });
-  });
+  std::function<void()> statement = [&] {
+    Transaction transaction(other->session());
+    (void)(*other)->fetch_for_update(table, {"tea"}, {.wait = Wait::at_most(patience)});
+  };
+  std::function<void()> stop;
+  if (is_sqlite()) {
+    holding.commit();
+    // SQLite does not interrupt a wait for its lock, so the statement computes without end.
+    admin().sql(
+        "CREATE VIEW endless AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS item FROM "
+        "n");
+    statement = [&] { (*other)->fetch(Table("endless", {.key = {"item"}}), {-1}); };
+    stop = [&] { other->interrupt(); };
+  } else {
+    const bool postgres = engine() == Engine::postgres;
+    const std::string id = other->ask<std::string>(postgres ? "SELECT pg_backend_pid()" : "SELECT CONNECTION_ID()");
+    stop = [&, postgres, id] {
+      admin().sql(postgres ? "SELECT pg_cancel_backend(" + id + ")" : "KILL QUERY " + id, postgres ? 1 : 0);
+    };
+  }
+  std::future<std::optional<ErrorKind>> end = std::async(std::launch::async, [&] { return kind_of(statement); });
   // A statement that does not run yet is not stopped: until it is, again.
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (end.wait_for(5ms) != std::future_status::ready && std::chrono::steady_clock::now() < deadline) {
-    admin().sql(postgres ? "SELECT pg_cancel_backend(" + id + ")" : "KILL QUERY " + id, postgres ? 1 : 0);
-  }
+  while (end.wait_for(5ms) != std::future_status::ready && std::chrono::steady_clock::now() < deadline) stop();
   EXPECT_EQ(end.get(), ErrorKind::cancelled);
+}
+
+TEST_P(Kinds, a_file_that_is_damaged_or_none_is_unavailable) {  // X9
+  if (!is_sqlite()) HIERLOCK_NOT_APPLICABLE() << "only SQLite has the file open itself";
+  const Table table("stock", {.key = {"item"}, .columns = {"quantity"}});
+  const auto kind_of_reading = [&](const SqliteFile& file) {
+    const auto user = file.user(GetParam().bare);
+    std::optional<ErrorKind> kind;
+    for (int i = 0; i < 2'000 && !kind; ++i) kind = kind_of([&] { (*user)->fetch(table, {std::to_string(i)}); });
+    return kind;
+  };
+  const SqliteFile truncated, none;
+  {
+    const auto user = truncated.user(GetParam().bare);
+    user->sql("CREATE TABLE stock (item VARCHAR(40) NOT NULL PRIMARY KEY, quantity BIGINT NOT NULL)");
+    Transaction transaction(user->session());
+    for (int i = 0; i < 2'000; ++i) (*user)->insert(table, {std::to_string(i)}, {i});
+    transaction.commit();
+  }
+  EXPECT_EQ(kind_of_reading(truncated), std::nullopt);
+  std::filesystem::resize_file(truncated.path(), std::filesystem::file_size(truncated.path()) / 2);
+  EXPECT_EQ(kind_of_reading(truncated), ErrorKind::unavailable);
+  std::ofstream(none.path()) << std::string(5'000, 'x');
+  EXPECT_EQ(kind_of_reading(none), ErrorKind::unavailable);
 }
 
 TEST_P(Kinds, a_session_that_was_ended_is_unavailable) {  // X9

@@ -166,6 +166,7 @@ TEST_P(Locking, settings_of_the_session_are_as_before) {  // X7
       (*user)->begin();
       user->sql("SET LOCAL lock_timeout = '77s'");
       lock_and_wait();
+      (void)(*user)->lock_in_order({{table, {{"tea"}, {"milk"}}}}, {.wait = Wait::for_ever()});
       EXPECT_EQ(user->ask<std::string>("SHOW lock_timeout"), "77s");
       EXPECT_EQ(user->ask<std::string>("SHOW statement_timeout"), statement);
       (*user)->commit();
@@ -249,6 +250,45 @@ TEST_P(Locking, a_wait_outlasts_the_timeout_of_the_server) {  // X7
   other->spy().wait_for("innodb_rollback_on_timeout");  // it was refused once, and asks again
   holder.commit();
   EXPECT_TRUE(got.get());
+}
+
+TEST_P(Locking, a_wait_outlasts_the_lock_timeout_of_postgres) {  // X7
+  if (engine() != Engine::postgres) HIERLOCK_NOT_APPLICABLE() << "the others have no such setting";
+  const Table table = stock();
+  const std::vector<Key> one = {{"tea"}}, several = {{"tea"}, {"milk"}};
+  for (const std::vector<Key>& keys : {one, several}) {
+    for (const bool transaction : {true, false}) {
+      Holder holder(*this, user(), table);
+      const auto other = user();
+      other->sql("SET lock_timeout = '40ms'");
+      const std::string id = other->ask<std::string>("SELECT pg_backend_pid()");
+      std::future<std::size_t> got = std::async(std::launch::async, [&] {
+        if (transaction) (*other)->begin();
+        const std::size_t locked = (*other)->lock_in_order({{table, keys}}, {.wait = Wait::for_ever()}).size();
+        EXPECT_EQ(other->ask<std::string>("SHOW lock_timeout"), "40ms");
+        if (transaction) (*other)->commit();
+        return locked;
+      });
+      // In a transaction one statement waits. Otherwise the server ends it, and it is sent again.
+      const auto long_enough = [&] {
+        if (transaction) {
+          return admin().ask<int>("SELECT COUNT(*) FROM pg_stat_activity WHERE pid = " + id +
+                                  " AND wait_event_type = 'Lock' AND query_start < clock_timestamp() - "
+                                  "interval '200 milliseconds'") == 1;
+        }
+        const std::vector<std::string> sent = other->spy().sent();
+        return std::ranges::count_if(sent, [](const std::string& sql) { return sql.ends_with("FOR UPDATE"); }) >= 3;
+      };
+      const auto deadline = std::chrono::steady_clock::now() + patience;
+      while (got.wait_for(5ms) != std::future_status::ready && !long_enough()) {
+        ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      }
+      EXPECT_NE(got.wait_for(0ms), std::future_status::ready) << "it did not wait";
+      holder.commit();
+      EXPECT_EQ(got.get(), keys.size());
+      EXPECT_EQ(other->ask<std::string>("SHOW lock_timeout"), "40ms");
+    }
+  }
 }
 
 TEST_P(Locking, a_time_to_wait_that_cannot_be_kept_is_refused) {  // X7

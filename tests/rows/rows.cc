@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
+#include <system_error>
 
 namespace hierlock::tests {
 
@@ -52,17 +54,28 @@ Reply User::sql(const std::string& text, std::size_t columns) {
   return reply;
 }
 
+// In memory where that is possible: nobody keeps the file, and a disk would be waited for at each commit.
+SqliteFile::SqliteFile() {
+  const std::filesystem::path memory = "/dev/shm";
+  const bool possible = std::filesystem::is_directory(memory);
+  path_ = ((possible ? memory : std::filesystem::temp_directory_path()) / "sqlite-of-rows-XXXXXX").string();
+  const int file = mkstemp(path_.data());
+  if (file < 0) throw std::system_error(errno, std::generic_category(), path_);
+  close(file);
+}
+
+SqliteFile::~SqliteFile() {
+  std::error_code ignored;
+  for (const char* suffix : {"", "-journal", "-wal", "-shm"}) std::filesystem::remove(path_ + suffix, ignored);
+}
+
+std::unique_ptr<User> SqliteFile::user(bool bare) const {
+  return std::make_unique<User>(bare ? bare_sqlite_client(path_) : soci_client("sqlite3", "db=" + path_));
+}
+
 void Rows::SetUp() {
   if (GetParam().server.empty()) {
-    // In memory where that is possible: nobody keeps the file, and a disk would be waited for at each commit.
-    const std::filesystem::path memory = "/dev/shm";
-    const bool possible = std::filesystem::is_directory(memory);
-    std::string pattern =
-        ((possible ? memory : std::filesystem::temp_directory_path()) / "sqlite-of-rows-XXXXXX").string();
-    const int file = mkstemp(pattern.data());
-    ASSERT_GE(file, 0);
-    close(file);
-    file_ = pattern;
+    file_.emplace();
   } else {
     HIERLOCK_NEEDS_SERVER(GetParam().server);
   }
@@ -76,19 +89,16 @@ void Rows::TearDown() {
     }
   }
   admin_.reset();
-  if (!file_.empty()) {
-    for (const char* suffix : {"", "-journal", "-wal", "-shm"}) std::filesystem::remove(file_ + suffix);
-  }
 }
 
 std::unique_ptr<Client> Rows::connect() const {
-  if (GetParam().bare) return bare_sqlite_client(file_);
-  if (is_sqlite()) return soci_client("sqlite3", "db=" + file_);
+  if (GetParam().bare) return bare_sqlite_client(file_->path());
+  if (is_sqlite()) return soci_client("sqlite3", "db=" + file_->path());
   return server_client(*server_variable(GetParam().server));
 }
 
 std::string Rows::table_name() {
-  static std::atomic<int> number = 0;
+  static std::atomic<int> number = 1000;  // with as many digits as the others: later names are greater
   tables_.push_back("rows_" + std::to_string(getpid()) + "_" + std::to_string(++number));
   return tables_.back();
 }

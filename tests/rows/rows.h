@@ -71,6 +71,8 @@ class User {
   Reply sql(const std::string& text, std::size_t columns = 0);
   // The same, and the database may refuse it.
   Reply attempt(const std::string& text) { return client_->adapter().run(text, {}, 0); }
+  // Ends the statement that runs in another thread, if it has begun. SQLite only.
+  void interrupt() { client_->interrupt(); }
   // One number or text of the first row.
   template <class T>
   T ask(const std::string& text) {
@@ -82,6 +84,22 @@ class User {
   std::unique_ptr<Client> client_;
   Spy spy_;
   Session session_;
+};
+
+// A file for SQLite, and what SQLite puts beside it; removed at the end.
+class SqliteFile {
+ public:
+  SqliteFile();
+  ~SqliteFile();
+  SqliteFile(const SqliteFile&) = delete;
+  SqliteFile& operator=(const SqliteFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  // Through libsqlite3 alone, or through SOCI.
+  std::unique_ptr<User> user(bool bare) const;
+
+ private:
+  std::string path_;
 };
 
 class Rows : public testing::TestWithParam<Place> {
@@ -104,7 +122,7 @@ class Rows : public testing::TestWithParam<Place> {
   long long quantity(const Table& table, const std::string& item);
 
  private:
-  std::string file_;
+  std::optional<SqliteFile> file_;
   std::unique_ptr<User> admin_;
   std::vector<std::string> tables_;
 };

@@ -19,6 +19,10 @@ class SociClient final : public Client {
   SociClient(const soci::backend_factory& backend, const std::string& text)
       : session_(backend, text), adapter_(session_) {}
   rows::Adapter& adapter() override { return adapter_; }
+  void interrupt() override {
+    auto& backend = static_cast<soci::sqlite3_session_backend&>(*session_.get_backend());
+    sqlite_api::sqlite3_interrupt(backend.conn_);
+  }
 
  private:
   soci::session session_;
