@@ -79,6 +79,16 @@ build() {
   cmake --build --preset "$preset" -j "$jobs" ${1:+--target "$@"} "${quiet[@]}"
 }
 
+# --- servers ----------------------------------------------------------------------------------------------------------
+
+# named_by NAME: the variable of the environment that names this server of tools/servers. Empty if there is none.
+named_by() {
+  local variable=HIERLOCK_TEST_${1^^}
+  variable=${variable/:/_}
+  if [[ $1 == mysql && -z ${!variable:-} ]]; then variable=MYSQL_DSN; fi
+  if [[ -n ${!variable:-} ]]; then echo "$variable"; fi
+}
+
 # --- test results -----------------------------------------------------------------------------------------------------
 
 # skipped_cases XML: a line for each case of a gtest program that was not run, `SUITE.CASE|WHY`.
@@ -116,9 +126,24 @@ times_of_cases() {
 # slowest_cases: of lines as times_of_cases prints them, the ten that took longest.
 slowest_cases() { sort -k1,1nr | sed -n 1,10p; }
 
-# run_ctest PRESET ARGS...: runs, and sets passed, failed, skipped and not_applicable. Adds the times of its cases to
-# build/case-times. Returns 0 even if tests fail: the counts say it. Many tests wait more than they compute, so ctest is told of twice the processors, and a test that computes
-# takes two of them.
+# lacking RESULTS TEST: `needs rights: ` and which, as a skipped test has printed it that is no gtest program. Empty if it has
+# not.
+lacking() {
+  awk -v name=" name=\"$2\"" '
+    /<testcase / { its = index($0, name) }
+    its && match($0, /(^|>)needs rights: .*/) {
+      why = substr($0, RSTART)
+      sub(/^>/, "", why)
+      gsub(/&lt;/, "<", why); gsub(/&gt;/, ">", why); gsub(/&quot;/, "\"", why); gsub(/&apos;/, "\047", why)
+      gsub(/&amp;/, "\\&", why)
+      print why
+      exit
+    }' "$1/ctest.junit"
+}
+
+# run_ctest PRESET ARGS...: runs, and sets passed, failed, skipped, not_applicable and lacks_rights. Adds the times of its
+# cases to build/case-times. Returns 0 even if tests fail: the counts say it. Many tests wait more than they compute, so ctest
+# is told of twice the processors, and a test that computes takes two of them.
 run_ctest() {
   local preset=$1 results=build/$1/test-results status=0 wrapper=()
   shift
@@ -134,13 +159,13 @@ run_ctest() {
   if [[ $status -ne 0 && $failed -eq 0 ]]; then failed=1; fi
 }
 
-# count_results FOLDER: sets passed, failed, skipped and not_applicable from ctest.junit and the XML of gtest programs. Such
-# a program counts with each of its cases, any other test as one. A case that says that it does not apply to a store
-# (tests/support/not_applicable.h) is in not_applicable alone; one that is left out for any other reason could not be run
-# here, and is skipped.
+# count_results FOLDER: sets passed, failed, skipped, not_applicable and lacks_rights from ctest.junit and the XML of gtest
+# programs. Such a program counts with each of its cases, any other test as one. A case that says that it does not apply to a
+# store (tests/support/not_applicable.h) is in not_applicable alone. A case that says that it needs rights which this machine
+# does not give (tests/support/rights.h) is in lacks_rights alone. A case that is left out for any other reason is skipped.
 count_results() {
-  local results=$1 name state xml total bad left_out none
-  passed=0 failed=0 skipped=0 not_applicable=0
+  local results=$1 name state xml total bad left_out none forbidden why
+  passed=0 failed=0 skipped=0 not_applicable=0 lacks_rights=0
   [[ -f $results/ctest.junit ]] || return 0
   while read -r name state; do
     xml=$results/$name.xml
@@ -149,24 +174,27 @@ count_results() {
       bad=$(sed -n 's/^<testsuites .* failures="\([0-9]*\)".*/\1/p' "$xml")
       skipped_cases "$xml" >"$results/$name.skipped"
       none=$(grep -c '|not applicable: ' "$results/$name.skipped" || true)
-      left_out=$(($(wc -l <"$results/$name.skipped") - none))
+      forbidden=$(grep -c '|needs rights: ' "$results/$name.skipped" || true)
+      left_out=$(($(wc -l <"$results/$name.skipped") - none - forbidden))
       # Failed as a whole with no case failed: a sanitizer's report, a crash at exit, a timeout.
       if [[ $state == fail && $bad -eq 0 ]]; then
         bad=1
         total=$((total + 1))
       fi
-      passed=$((passed + total - bad - left_out - none))
+      passed=$((passed + total - bad - left_out - none - forbidden))
       failed=$((failed + bad))
       skipped=$((skipped + left_out))
       not_applicable=$((not_applicable + none))
+      lacks_rights=$((lacks_rights + forbidden))
       sed -n '/|not applicable: /!s/^\([^|]*\)|/SKIPPED \1: /p' "$results/$name.skipped"
     elif [[ $state == run ]]; then
       passed=$((passed + 1))
     elif [[ $state == fail ]]; then
       failed=$((failed + 1))
     else
-      skipped=$((skipped + 1))
-      echo "SKIPPED $name"
+      why=$(lacking "$results" "$name")
+      if [[ -n $why ]]; then lacks_rights=$((lacks_rights + 1)); else skipped=$((skipped + 1)); fi
+      echo "SKIPPED $name${why:+: $why}"
     fi
   done < <(sed -nE 's/.*<testcase name="([^"]*)".* status="([^"]*)".*/\1 \2/p' "$results/ctest.junit")
   if [[ $not_applicable -gt 0 ]]; then

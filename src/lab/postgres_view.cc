@@ -38,8 +38,8 @@ std::string list_of(const Backends& sessions) {
 }
 
 std::string blockers_question() {
-  // A process of the server itself has no user; an account without more rights sees no more of it.
-  return "SELECT q.pid, q.b, q.snapshot, a.pid IS NOT NULL AND a.usesysid IS NULL FROM (SELECT pid, b, false AS "
+  return "SELECT q.pid, q.b, q.snapshot, " + std::string(of_the_server) +
+         " FROM (SELECT pid, b, false AS "
          "snapshot FROM unnest($1) pid, unnest(pg_blocking_pids(pid)) b UNION ALL SELECT pid, b, true FROM unnest($1) "
          "pid, unnest(pg_safe_snapshot_blocking_pids(pid)) b) q LEFT JOIN pg_stat_activity a ON a.pid = q.b";
 }

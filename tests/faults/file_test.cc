@@ -17,6 +17,7 @@
 #include <random>
 
 #include "faults.h"
+#include "support/rights.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -349,7 +350,7 @@ TEST_F(File, of_before_the_machines_last_start_is_begun_anew) {
 }
 
 TEST_F(File, of_another_start_of_the_machine_is_shared_while_somebody_lives) {  // B1
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can show another start of the machine";
+  HIERLOCK_NEEDS_RIGHT(mount);
   Locker locker = open(url());
   std::optional<Lock> lock = locker.acquire("u1");
   const Seen before(path());
@@ -371,14 +372,14 @@ TEST_F(File, of_another_start_of_the_machine_is_shared_while_somebody_lives) {  
 // --- rights ------------------------------------------------------------------------------------------------
 
 TEST_F(File, of_another_owner_is_denied) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  HIERLOCK_NEEDS_RIGHT(give_file_away);
   make();
   ASSERT_EQ(::chown(path().c_str(), somebody, somebody), 0);
   expect_refused(ErrorKind::denied);
 }
 
 TEST_F(File, without_rights_is_denied) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  HIERLOCK_NEEDS_RIGHT(become_another_user);
   make();
   ASSERT_EQ(::chmod(folder().c_str(), 0755), 0);
   const Seen before(path());
@@ -391,7 +392,7 @@ TEST_F(File, without_rights_is_denied) {
 }
 
 TEST_F(File, of_ones_own_that_cannot_be_written_is_denied) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  HIERLOCK_NEEDS_RIGHT(become_another_user);
   ASSERT_EQ(::chmod(folder().c_str(), 0777), 0);
   const std::string complaints = in_forked_child([&](Complaints& child) {
     become_somebody(child);
@@ -403,7 +404,7 @@ TEST_F(File, of_ones_own_that_cannot_be_written_is_denied) {
 }
 
 TEST_F(File, in_a_folder_that_cannot_be_written_is_denied) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  HIERLOCK_NEEDS_RIGHT(become_another_user);
   ASSERT_EQ(::chmod(folder().c_str(), 0755), 0);
   const std::string complaints = in_forked_child([&](Complaints& child) {
     become_somebody(child);
@@ -454,7 +455,8 @@ TEST_F(File, with_a_mode_that_is_none_is_refused) {
 }
 
 TEST_F(File, of_a_group_is_shared_by_its_members_and_nobody_else) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  HIERLOCK_NEEDS_RIGHT(give_file_away);
+  HIERLOCK_NEEDS_RIGHT(become_another_user);
   constexpr gid_t team = 54321;
   ASSERT_EQ(::chown(folder().c_str(), 0, team), 0);
   ASSERT_EQ(::chmod(folder().c_str(), 02770), 0);  // what is made in it belongs to the group
@@ -494,7 +496,7 @@ class FullDisk : public File {
 };
 
 TEST_F(FullDisk, is_exhausted_and_nothing_is_left_on_it) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
+  HIERLOCK_NEEDS_RIGHT(mount);
   for (const char* options : {"size=4k", "size=64k", "nr_inodes=1"}) {
     EXPECT_EQ(on_small_disk(options,
                             [&](Complaints& child) {
@@ -507,7 +509,7 @@ TEST_F(FullDisk, is_exhausted_and_nothing_is_left_on_it) {
 
 // A container has 64 MiB of /dev/shm unless it asks for more.
 TEST_F(FullDisk, of_64_megabytes_has_room_for_100_processes_with_100_locks) {  // B12
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
+  HIERLOCK_NEEDS_RIGHT(mount);
   const auto work = [&](Complaints& child) {
     constexpr int processes = 100, locks = 100;
     std::array<int, 2> done{}, end{};
@@ -550,7 +552,7 @@ TEST_F(FullDisk, of_64_megabytes_has_room_for_100_processes_with_100_locks) {  /
 }
 
 TEST_F(FullDisk, lets_threads_share_and_tells_other_processes_what_to_do) {  // B12
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
+  HIERLOCK_NEEDS_RIGHT(mount);
   const auto work = [&](Complaints& child) {
     Locker locker = open("shm://" + path());
     Locker other = open("shm://" + path());
@@ -587,7 +589,7 @@ TEST_F(FullDisk, lets_threads_share_and_tells_other_processes_what_to_do) {  // 
 }
 
 TEST_F(FullDisk, that_fills_up_later_is_exhausted_and_what_is_held_stays_held) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
+  HIERLOCK_NEEDS_RIGHT(mount);
   for (const char* options : {"size=512k", "size=2m", "size=8m", "size=32m"}) {
     EXPECT_EQ(on_small_disk(options,
                             [&](Complaints& child) {
@@ -627,7 +629,7 @@ TEST_F(FullDisk, that_fills_up_later_is_exhausted_and_what_is_held_stays_held) {
 }
 
 TEST_F(FullDisk, that_is_read_only_is_denied) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a filesystem";
+  HIERLOCK_NEEDS_RIGHT(mount);
   EXPECT_EQ(on_small_disk("size=64m,ro", [&](Complaints& child) { expect_kind(child, ErrorKind::denied, url()); }), "");
 }
 
@@ -665,7 +667,7 @@ TEST_F(Names, are_tables_that_all_processes_of_a_user_share) {
 }
 
 TEST_F(Names, of_two_users_are_two_tables) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  HIERLOCK_NEEDS_RIGHT(become_another_user);
   Locker locker = open_named();
   const Lock lock = locker.acquire("u1");
   const std::string mine = locker.snapshot().table;
@@ -877,7 +879,7 @@ TEST_F(Race, of_openers_and_lookers_of_an_unused_table_of_another_format_replace
 
 // Each kind takes a table that nobody uses for one of before a restart, and replaces it.
 TEST_F(Race, of_openers_that_see_different_starts_of_the_machine_keeps_exclusion) {  // B1
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can show another start of the machine";
+  HIERLOCK_NEEDS_RIGHT(mount);
   constexpr int crowd = 2, visits = 10'000 / slowness;
   const std::vector<int> ends = race(crowd, [&](int i) {
     if (i % 2 == 0 && !see_another_start_of_the_machine(folder())) throw std::runtime_error("cannot see another start");

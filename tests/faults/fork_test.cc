@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "faults.h"
+#include "support/rights.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -159,7 +160,7 @@ TEST_P(ForkFaults, the_death_of_a_parent_is_noticed_while_a_program_it_started_l
 
 // Where process numbers say nothing the kernel alone can tell, and what a child inherits must not keep it from that.
 TEST_P(ForkFaults, the_death_of_a_parent_is_noticed_in_another_namespace_too) {  // B5
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can make a namespace";
+  HIERLOCK_NEEDS_RIGHT(make_process_namespace);
   Family family((locker(), table().url()), Birth::fork);
   ProcessParty& waiter = process("waiter", {.own_pid_namespace = true, .own_proc = true});
   refused(waiter.acquire("u1/a1", {.timeout = death_bound}), ErrorKind::timeout);
@@ -211,7 +212,7 @@ TEST_P(ForkFaults, a_parent_keeps_its_locks_when_its_child_ends) {  // B6
 }
 
 TEST_P(ForkFaults, the_number_of_a_dead_parent_that_is_used_again_hides_nothing) {  // B5
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can choose a process number";
+  HIERLOCK_NEEDS_RIGHT(choose_process_number);
   Family family((locker(), table().url()), Birth::bare_clone);
   Pending asked = party("waiter").acquire("u1/a1");
   blocked(asked, "u1/a1");

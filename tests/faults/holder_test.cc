@@ -6,6 +6,7 @@
 #include <string>
 
 #include "faults.h"
+#include "support/rights.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -84,7 +85,7 @@ TEST(Holder, dies_when_it_is_told_to) {
 }
 
 TEST(Holder, may_have_the_number_of_one_that_is_gone) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can choose a process number";
+  HIERLOCK_NEEDS_RIGHT(choose_process_number);
   ProcessParty first("first", "memory:");
   first.kill();
   ProcessParty second("second", "memory:", {.pid = first.pid()});
@@ -94,7 +95,7 @@ TEST(Holder, may_have_the_number_of_one_that_is_gone) {
 }
 
 TEST(Holder, may_live_where_process_numbers_are_others) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can make a namespace";
+  HIERLOCK_NEEDS_RIGHT(make_process_namespace);
   for (const bool own_proc : {false, true}) {
     ProcessParty alice("alice", "memory:", {.own_pid_namespace = true, .own_proc = own_proc});
     EXPECT_TRUE(answer(alice.acquire("u1")).granted());

@@ -6,17 +6,13 @@
 #include <system_error>
 
 #include "faults.h"
+#include "support/rights.h"
 
 namespace hierlock::conformance {
 namespace {
 
 class Pids : public Faults {
  protected:
-  void SetUp() override {
-    Faults::SetUp();
-    if (::geteuid() != 0) GTEST_SKIP() << "only root can choose process numbers and make namespaces";
-  }
-
   // With its own /proc or with that of where it came from, where the numbers are those of others.
   static std::vector<ProcessParty::How> elsewheres() {
     return {{.own_pid_namespace = true}, {.own_pid_namespace = true, .own_proc = true}};
@@ -24,6 +20,7 @@ class Pids : public Faults {
 };
 
 TEST_P(Pids, a_number_used_again_does_not_keep_the_dead_alive) {  // B5
+  HIERLOCK_NEEDS_RIGHT(choose_process_number);
   ProcessParty& dead = process("dead");
   granted(dead.acquire("u1/a1"));
   dead.kill();
@@ -35,6 +32,7 @@ TEST_P(Pids, a_number_used_again_does_not_keep_the_dead_alive) {  // B5
 }
 
 TEST_P(Pids, who_gets_the_number_does_not_get_the_locks) {  // B5
+  HIERLOCK_NEEDS_RIGHT(choose_process_number);
   ProcessParty& dead = process("dead");
   granted(dead.acquire("u1/a1"));
   granted(dead.acquire(named("n")));
@@ -52,6 +50,7 @@ TEST_P(Pids, who_gets_the_number_does_not_get_the_locks) {  // B5
 }
 
 TEST_P(Pids, a_holder_in_another_namespace_is_not_taken_for_dead_and_its_death_is_noticed) {  // B5
+  HIERLOCK_NEEDS_RIGHT(make_process_namespace);
   for (const ProcessParty::How& how : elsewheres()) {
     ProcessParty& holder = process(how.own_proc ? "there with proc" : "there", how);
     const Outcome held = granted(holder.acquire("u1/a1"));
@@ -67,6 +66,7 @@ TEST_P(Pids, a_holder_in_another_namespace_is_not_taken_for_dead_and_its_death_i
 }
 
 TEST_P(Pids, a_waiter_in_another_namespace_sees_who_lives_and_who_is_dead) {  // B5
+  HIERLOCK_NEEDS_RIGHT(make_process_namespace);
   for (const ProcessParty::How& how : elsewheres()) {
     ProcessParty& holder = process(how.own_proc ? "second holder" : "holder");
     ProcessParty& waiter = process(how.own_proc ? "there with proc" : "there", how);
@@ -82,6 +82,8 @@ TEST_P(Pids, a_waiter_in_another_namespace_sees_who_lives_and_who_is_dead) {  //
 
 // Of a namespace whose processes see the /proc of the one it came from: there the numbers are others'.
 TEST_P(Pids, the_end_of_a_stranger_of_the_same_number_is_not_the_holders) {  // B5
+  HIERLOCK_NEEDS_RIGHT(choose_process_number);
+  HIERLOCK_NEEDS_RIGHT(make_process_namespace);
   auto stranger = std::make_unique<ProcessParty>("stranger", "memory:");
   const pid_t number = stranger->pid();
   ProcessParty& first = process("first", {.own_pid_namespace = true});
@@ -101,6 +103,7 @@ TEST_P(Pids, the_end_of_a_stranger_of_the_same_number_is_not_the_holders) {  // 
 }
 
 TEST_P(Pids, the_same_number_in_two_namespaces_is_two_processes) {  // B5
+  HIERLOCK_NEEDS_RIGHT(make_process_namespace);
   ProcessParty &one = process("one", {.own_pid_namespace = true, .own_proc = true}),
                &two = process("two", {.own_pid_namespace = true, .own_proc = true});
   granted(one.acquire("u1"));

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "faults.h"
+#include "support/rights.h"
 
 namespace hierlock::conformance {
 namespace {
@@ -154,7 +155,7 @@ TEST_P(Vanished, who_closes_all_descriptors_loses_its_locks_and_knows) {  // B4
   EXPECT_LT(Clock::now() - start, notice_bound + unrest.worst() + late_bound);
   EXPECT_TRUE(careless.lost(held));
   refused(other.acquire("u1", {.timeout = death_bound}), ErrorKind::timeout);
-  if (::geteuid() == 0) {  // where its number says nothing, too
+  if (tests::has_right(tests::Right::make_process_namespace)) {  // where its number says nothing, too
     refused(process("there", {.own_pid_namespace = true}).acquire("u1", {.timeout = death_bound}), ErrorKind::timeout);
   }
   const Outcome next = result(careless.acquire("u2", {.timeout = 1s}));
@@ -212,7 +213,7 @@ TEST_P(Vanished, a_file_that_gets_the_number_of_the_tables_is_left_alone) {  // 
 }
 
 TEST_P(Vanished, a_process_without_proc_takes_nothing_away_from_others) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can hide /proc";
+  HIERLOCK_NEEDS_RIGHT(mount);
   ProcessParty& holder = process("holder");
   const Outcome held = granted(holder.acquire("u1"));
   const Lock mine = locker().acquire("u2");

@@ -10,7 +10,7 @@
 
 namespace hierlock::lab_tests {
 
-// All files of scenarios/, by name.
+// All files of scenarios/, by name; of a file with several orders, each of them.
 const std::vector<lab::Scenario>& shipped();
 std::string text_of(const std::string& file);
 const lab::Scenario& shipped(const std::string& name);  // `hierarchy/ordered-call`

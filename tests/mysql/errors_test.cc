@@ -15,6 +15,7 @@
 
 #include "on_server.h"
 #include "relay.h"
+#include "support/rights.h"
 
 namespace hierlock::mysql_tests {
 namespace {
@@ -157,8 +158,10 @@ TEST_P(Errors, an_extend_that_does_not_want_to_wait_knows_by_then_that_its_lock_
 
 // In a place of its own where the name server is there and never answers.
 TEST(Names, that_nobody_resolves_are_unavailable_in_bounded_time) {  // H2
-  if (geteuid() != 0) GTEST_SKIP() << "only root may make such a place";
   if (std::system("ip -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no ip: install iproute2";
+  HIERLOCK_NEEDS_RIGHT(make_network);
+  HIERLOCK_NEEDS_RIGHT(mount);
+  HIERLOCK_NEEDS_RIGHT(take_low_port);
   const std::string file = testing::TempDir() + "resolv." + std::to_string(getpid());
   std::ofstream(file) << "nameserver 127.0.0.1\noptions timeout:20 attempts:1\n";
   enum { in_time, late, wrong, not_allowed };
@@ -193,7 +196,8 @@ TEST(Names, that_nobody_resolves_are_unavailable_in_bounded_time) {  // H2
 
 // In a place of its own where the name is known at first, and then is to be asked for from somebody who never answers.
 TEST_P(Errors, cancelled_while_the_name_is_resolved_is_cancelled_at_once) {  // H2
-  if (geteuid() != 0) GTEST_SKIP() << "only root may make such a place";
+  HIERLOCK_NEEDS_RIGHT(mount);
+  HIERLOCK_NEEDS_RIGHT(take_low_port);
   const std::string names = testing::TempDir() + "hosts." + std::to_string(getpid()),
                     ask = testing::TempDir() + "resolv." + std::to_string(getpid());
   std::ofstream(names) << "127.0.0.1 db.example\n";

@@ -18,6 +18,7 @@
 #include "program.h"
 #include "relay.h"
 #include "support/machines.h"
+#include "support/rights.h"
 
 namespace hierlock::mysql_tests {
 namespace {
@@ -383,6 +384,9 @@ TEST_P(Loss, a_lock_that_is_granted_is_not_kept_back_for_long_while_nobody_can_w
 
 // The limit is on the user, and root has none: hence another user.
 TEST_P(Loss, a_lock_that_nobody_could_look_after_is_not_given_and_leaves_nothing) {  // B4, H8
+  if (geteuid() == 0) {
+    HIERLOCK_NEEDS_RIGHT(become_another_user);
+  }
   const std::string where = url("connections=1&tls=off");
   open().acquire("u1").release();
   const pid_t child = fork();
@@ -950,11 +954,11 @@ class Vanishing : public testing::Test {
 
 TEST_F(Vanishing, a_holder_that_cannot_be_reached_knows_before_the_server_frees_its_lock) {  // B4, B5
   for (const char* const name : {"MYSQL", "MARIADB"}) HIERLOCK_NEEDS_SERVER(name);
-  if (geteuid() != 0) GTEST_SKIP() << "only root may make network namespaces";
   if (std::system("ip -V >/dev/null 2>&1") != 0) {
     if (in_ci()) FAIL() << "there is no ip: install iproute2";
     GTEST_SKIP() << "there is no ip: install iproute2";
   }
+  HIERLOCK_NEEDS_RIGHT(make_network);
   mysql::enable();
   std::vector<std::unique_ptr<Machines>> machines;
   try {

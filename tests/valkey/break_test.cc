@@ -6,7 +6,7 @@
 #include "on_valkey.h"
 #include "support/process_party.h"
 #ifdef HIERLOCK_BIN
-#include "tool.h"
+#include "support/tool.h"
 #endif
 
 namespace hierlock::valkey_tests {

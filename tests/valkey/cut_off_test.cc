@@ -4,17 +4,18 @@
 #include "on_valkey.h"
 #include "support/machines.h"
 #include "support/own_server.h"
+#include "support/rights.h"
 
 namespace hierlock::valkey_tests {
 namespace {
 
 TEST(CutOff, a_holder_knows_before_another_gets_its_lock) {  // B4, B5
   HIERLOCK_NEEDS_SERVER("VALKEY");
-  if (geteuid() != 0) GTEST_SKIP() << "only root may make network namespaces";
   if (std::system("ip -V >/dev/null 2>&1") != 0) {
     if (in_ci()) FAIL() << "there is no ip: install iproute2";
     GTEST_SKIP() << "there is no ip: install iproute2";
   }
+  HIERLOCK_NEEDS_RIGHT(make_network);
   valkey::enable();
   std::optional<Machines> machines;
   try {

@@ -1,6 +1,6 @@
 // What the command line tool says on valkey: and redis:.
 #ifdef HIERLOCK_BIN
-#include "tool.h"
+#include "support/tool.h"
 #endif
 
 #include "on_valkey.h"

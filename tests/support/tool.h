@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string>
 
-namespace hierlock::valkey_tests {
+namespace hierlock::tests {
 
 class Tool {
  public:
@@ -43,4 +43,4 @@ class Tool {
   std::string said_;
 };
 
-}  // namespace hierlock::valkey_tests
+}  // namespace hierlock::tests
