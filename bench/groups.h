@@ -42,6 +42,8 @@ void mysql_far(Session& session);
 void mariadb_far(Session& session);
 void mysql_names(Session& session);
 void mariadb_names(Session& session);
+void mysql_names_hot(Session& session);
+void mariadb_names_hot(Session& session);
 void mysql_names_held(Session& session);
 void mariadb_names_held(Session& session);
 void valkey(Session& session);
@@ -50,6 +52,7 @@ void valkey_held(Session& session);
 void nested(Session& session);
 void rows(Session& session);
 void lab(Session& session);
+void lab_suite(Session& session);
 void provision_mysql(Session& session);
 void provision_mariadb(Session& session);
 

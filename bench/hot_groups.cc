@@ -1,4 +1,4 @@
-// One lock that everybody wants, and a server that is far away, on MySQL and MariaDB.
+// One path or name that everybody wants, and a server that is far away, on MySQL and MariaDB.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "groups.h"
@@ -29,12 +30,29 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t buckets = 1'000;
-constexpr const char* hot_path = "hot";
 
-// How many connections hold or wait for rows now. The server's view of it may be 100 ms old.
+// What everybody wants, and how to count the connections that hold it or wait for it.
+struct Wanted {
+  hierlock::Target target;
+  const char* count;
+};
+
+// The server's view may be 100 ms old.
+Wanted hot_path() {
+  return {"hot",
+          "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT' OR trx_rows_locked > 0"};
+}
+
+// GET_LOCK is exclusive, so one connection holds the name: a keeper. The process list shows the connections that wait
+// for the name or its turnstile: ushers. No view that both servers have shows who holds.
+Wanted hot_name() {
+  return {hierlock::named("hot"), "SELECT 1 + COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User lock'"};
+}
+
+// How many connections hold or wait now.
 class Connections {
  public:
-  explicit Connections(const ServerKind& server) {
+  Connections(const ServerKind& server, const char* count) : count_(count) {
     if (const std::optional<std::string> url = operator_of(server)) session_ = std::make_unique<SqlSession>(*url);
   }
   bool can_be_counted() const { return session_ != nullptr; }
@@ -42,14 +60,14 @@ class Connections {
   double most(Clock::duration length) const {
     double most = 0;
     for (const Clock::time_point end = Clock::now() + length; Clock::now() < end;) {
-      most = std::max(most, session_->number("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE "
-                                             "trx_state = 'LOCK WAIT' OR trx_rows_locked > 0"));
+      most = std::max(most, session_->number(count_));
       std::this_thread::sleep_for(110ms);
     }
     return most;
   }
 
  private:
+  const char* const count_;
   std::unique_ptr<SqlSession> session_;
 };
 
@@ -58,8 +76,8 @@ class Rival {
  public:
   static constexpr std::size_t most_samples = 100'000;
 
-  explicit Rival(const std::string& url)
-      : process_([this, &url]() -> Process::Service {
+  Rival(const std::string& url, hierlock::Target wanted)
+      : wanted_(std::move(wanted)), process_([this, &url]() -> Process::Service {
           const auto locker = std::make_shared<hierlock::Locker>(hierlock::open(url));
           return [this, locker](const Order& order) { return wait_again_and_again(*locker, order.window.length); };
         }) {}
@@ -75,27 +93,28 @@ class Rival {
     std::size_t count = 0;
     for (const Clock::time_point end = Clock::now() + length; Clock::now() < end && count < most_samples;) {
       const Clock::time_point begin = Clock::now();
-      const hierlock::Lock lock = locker.acquire(hot_path);
+      const hierlock::Lock lock = locker.acquire(wanted_);
       (*samples_)[count++] = nanoseconds(Clock::now() - begin);
     }
     return static_cast<double>(count);
   }
 
+  const hierlock::Target wanted_;
   Shared<std::array<double, most_samples>> samples_;
   Process process_;
 };
 
-void hot(Session& session, const ServerKind& server, std::string_view group) {
+void hot(Session& session, const ServerKind& server, std::string_view group, const Wanted& wanted) {
   constexpr std::size_t threads = 64;
   const char* const url = server_for(session, group, server.variable.c_str());
   if (url == nullptr) return;
   session.preparing(group, "rows and threads");
   const BucketTable table(url, buckets);
-  Rival rival(table.url());
-  const std::vector<std::string> paths(threads, hot_path);
+  Rival rival(table.url(), wanted.target);
+  const std::vector<hierlock::Target> targets(threads, wanted.target);
   Ours ours(table.url()), gate_off(table.url() + "&gate=off"), memory;
-  Herd on_server(ours.locker(), paths), without_gate(gate_off.locker(), paths), in_memory(memory.locker(), paths);
-  const Connections connections(server);
+  Herd on_server(ours.locker(), targets), without_gate(gate_off.locker(), targets), in_memory(memory.locker(), targets);
+  const Connections connections(server, wanted.count);
   if (!connections.can_be_counted()) session.skip(group, "connections", server.variable + "_OPERATOR names nobody");
   const auto length = session.quick() ? 400ms : 1'000ms;
   const auto rival_length = session.quick() ? 1'000ms : 5'000ms;
@@ -138,7 +157,7 @@ void far(Session& session, const ServerKind& server, std::string_view group) {
   const Relay relay(url, 1ms);
   Ours ours(table.url(relay.url()) + "&tls=off");
   SqlSession plain(relay.url());
-  const hierlock::Target target = hot_path;
+  const hierlock::Target target = "hot";
   constexpr std::size_t trips_a_turn = 10;
   const auto timed = [](const auto& trip) {
     return [trip] {
@@ -156,8 +175,10 @@ void far(Session& session, const ServerKind& server, std::string_view group) {
 
 }  // namespace
 
-void mysql_hot(Session& session) { hot(session, mysql_server, "mysql-hot"); }
-void mariadb_hot(Session& session) { hot(session, mariadb_server, "mariadb-hot"); }
+void mysql_hot(Session& session) { hot(session, mysql_server, "mysql-hot", hot_path()); }
+void mariadb_hot(Session& session) { hot(session, mariadb_server, "mariadb-hot", hot_path()); }
+void mysql_names_hot(Session& session) { hot(session, mysql_server, "mysql-names-hot", hot_name()); }
+void mariadb_names_hot(Session& session) { hot(session, mariadb_server, "mariadb-names-hot", hot_name()); }
 void mysql_far(Session& session) { far(session, mysql_server, "mysql-far"); }
 void mariadb_far(Session& session) { far(session, mariadb_server, "mariadb-far"); }
 

@@ -1,4 +1,4 @@
-// Names on MySQL and MariaDB: a pair beside GET_LOCK by hand, ten thousand that are held, one that everybody wants.
+// Names on MySQL and MariaDB: a pair beside GET_LOCK by hand, and ten thousand that are held.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "groups.h"
-#include "herd.h"
 #include "measure.h"
 #include "ours.h"
 #include "peer_mysql.h"
@@ -26,7 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t buckets = 1'000;
-constexpr std::size_t held_names = 10'000, threads = 64, pairs_a_turn = 10, sessions_in_turn = 4;
+constexpr std::size_t held_names = 10'000, pairs_a_turn = 10, sessions_in_turn = 4;
 
 // That this process has open.
 double sockets() {
@@ -98,7 +97,6 @@ void names(Session& session, const ServerKind& server, std::string_view group) {
   if (url == nullptr) return;
   session.preparing(group, "names");
   const BucketTable table(url, buckets);
-  Ours ours(table.url()), gate_off(table.url() + "&gate=off"), memory;
   std::deque<Ours> alone;
   std::deque<ByHand> by_hand;
   for (std::size_t i = 0; i < sessions_in_turn; ++i) {
@@ -106,17 +104,7 @@ void names(Session& session, const ServerKind& server, std::string_view group) {
     by_hand.emplace_back(url);
   }
   Figures<2> pairs = pairs_of(alone, by_hand, session.quick() ? 40 : 200);
-
-  const std::vector<hierlock::Target> hot(threads, hierlock::named("hot"));
-  Herd on_server(ours.locker(), hot), without_gate(gate_off.locker(), hot), in_memory(memory.locker(), hot);
-  const auto length = session.quick() ? 400ms : 1'000ms;
-  session.measure(group,
-                  {{"ours", [&] { return pairs[0]; }},
-                   {"by-hand", [&] { return pairs[1]; }},
-                   {"hot", [&] { return on_server.run(length)[0]; }},
-                   {"memory", [&] { return in_memory.run(length)[0]; }},
-                   {"gate-off", [&] { return without_gate.run(length)[0]; }}},
-                  9);
+  session.measure(group, {{"ours", [&] { return pairs[0]; }}, {"by-hand", [&] { return pairs[1]; }}}, 9);
 }
 
 void names_held(Session& session, const ServerKind& server, std::string_view group) {

@@ -28,6 +28,8 @@ std::string pairs_path() { return HIERLOCK_PAIRS; }
 
 std::string specs_path() { return HIERLOCK_SPECS; }
 
+std::string suite_path() { return HIERLOCK_SUITE; }
+
 std::optional<std::string> found_in_path(const std::string& name) {
   const char* const path = std::getenv("PATH");
   for (std::string_view rest = path != nullptr ? path : ""; !rest.empty();) {

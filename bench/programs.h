@@ -16,6 +16,8 @@ std::optional<std::string> tool_path();
 std::string pairs_path();
 // The folder bench/lab.
 std::string specs_path();
+// The folder of PostgreSQL's isolation suite, which tools/postgres-isolation --fetch makes.
+std::string suite_path();
 // Where a program of PATH is; none if there is none.
 std::optional<std::string> found_in_path(const std::string& name);
 

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -69,13 +71,45 @@ void hold_for_good(const std::string& url, const std::vector<std::string>& paths
   for (;;) pause();
 }
 
+// A wait in vain that ends and begins anew at each restart().
+class RestartedWait {
+ public:
+  void wait(hierlock::Locker& locker, const std::string& wanted) {
+    for (;;) {
+      try {
+        locker.acquire(wanted, {.cancel = token()}).release();
+        throw std::runtime_error("a held path was given to two");
+      } catch (const hierlock::Error& error) {
+        if (error.kind() != hierlock::ErrorKind::cancelled) throw;
+      }
+    }
+  }
+  void restart() {
+    std::stop_source over;
+    {
+      const std::lock_guard guard(mutex_);
+      std::swap(over, source_);
+    }
+    over.request_stop();
+  }
+
+ private:
+  std::stop_token token() {
+    const std::lock_guard guard(mutex_);
+    return source_.get_token();
+  }
+
+  std::mutex mutex_;
+  std::stop_source source_;
+};
+
 // Threads of one process that wait in vain. `first` is what one of them holds meanwhile, or empty.
 struct Wait {
   std::string first, wanted;
 };
 void wait_for_good(
     const std::string& url, const std::vector<Wait>& waits, const AboutToWait& all_wait,
-    const std::function<void()>& all_hold = [] {}) {
+    const std::function<void()>& all_hold = [] {}, RestartedWait* first = nullptr) {
   hierlock::Locker locker = hierlock::open(url);
   ThreadCrowd crowd(waits.size());
   std::vector<std::optional<hierlock::Lock>> held(waits.size());
@@ -85,6 +119,7 @@ void wait_for_good(
   crowd.finish();
   all_hold();
   crowd.start([&](std::size_t i) {
+    if (i == 0 && first != nullptr) return first->wait(locker, waits[i].wanted);
     locker.acquire(waits[i].wanted).release();
     throw std::runtime_error("a held path was given to two");
   });
@@ -173,6 +208,7 @@ void held(Session& session, const ServerKind& server, std::string_view group) {
 // Every thread of every process holds a lock and waits for one that another process holds, so all look for deadlocks.
 void notices(Session& session, const ServerKind& server, std::string_view group) {
   constexpr std::size_t processes = 64, threads = 15;
+  constexpr auto restarts_every = 5'000ms;  // of one thread of each process, while they are busy
   const char* const url = server_for(session, group, server.variable.c_str());
   if (url == nullptr) return;
   const ConnectionRoom room(server, processes * (threads + 4) + 100);
@@ -186,15 +222,26 @@ void notices(Session& session, const ServerKind& server, std::string_view group)
   const ProcessCrowd holder(1, [&](const AboutToWait& holds) { hold_for_good(table.url(), {hot}, holds); });
   // They connect four at a time: a thousand logins at once would take longer than a login may. Then all wait at once.
   Shared<std::atomic<std::size_t>> next(std::size_t{0}), connected(std::size_t{0});
+  Shared<std::atomic<bool>> busy(false);
   const ProcessCrowd crowd(processes, [&](const AboutToWait& all_wait) {
     const std::size_t mine = next->fetch_add(1);
     sleep_until_done([&] { return mine < *connected + 4; });
     std::vector<Wait> waits;
     for (std::size_t i = 0; i < threads; ++i) waits.push_back({paths[mine * threads + i], hot});
-    wait_for_good(relayed, waits, all_wait, [&] {
+    RestartedWait first;
+    const auto go_on = [&] {
+      all_wait();
+      for (;;) {
+        while (!*busy) std::this_thread::sleep_for(100ms);
+        std::this_thread::sleep_for(restarts_every * mine / processes);
+        for (; *busy; std::this_thread::sleep_for(restarts_every)) first.restart();
+      }
+    };
+    const auto all_connect = [&] {
       ++*connected;
       sleep_until_done([&] { return *connected == processes; });
-    });
+    };
+    wait_for_good(relayed, waits, go_on, all_connect, &first);
   });
   SqlSession looker(url);
   session.preparing(group, "notices");
@@ -202,18 +249,30 @@ void notices(Session& session, const ServerKind& server, std::string_view group)
     return looker.number("SELECT COUNT(*) FROM " + table.name() + "_notices") >= 2 * processes * threads + 1;
   });
   std::this_thread::sleep_for(3s);  // all have read them
-  Figures<2> figures([&]() -> std::array<double, 2> {
+  const auto bytes_a_second = [&]() -> std::array<double, 2> {
     const auto with_word = static_cast<double>(relay.bytes_with_word()), all = static_cast<double>(relay.bytes());
     const Clock::time_point begin_time = Clock::now();
     std::this_thread::sleep_for(session.quick() ? 3s : 9s);  // notices are confirmed every 3 s
     const double seconds = nanoseconds(Clock::now() - begin_time) / 1e9;
     return {(static_cast<double>(relay.bytes_with_word()) - with_word) / seconds,
             (static_cast<double>(relay.bytes()) - all) / seconds};
-  });
-  session.measure(
-      group,
-      {{"notices", [&] { return figures[0]; }}, {"all", [&] { return figures[1]; }}, {"limit", [] { return 1e6; }}},
-      session.quick() ? 1 : 5);
+  };
+  Figures<2> figures(bytes_a_second);
+  const std::size_t rounds = session.quick() ? 1 : 5;
+  const auto while_busy = [&] {
+    *busy = true;
+    std::this_thread::sleep_for(1s);
+    const double bytes = bytes_a_second()[0];
+    *busy = false;
+    if (rounds > 1) std::this_thread::sleep_for(restarts_every + 1s);
+    return bytes;
+  };
+  session.measure(group,
+                  {{"notices", [&] { return figures[0]; }},
+                   {"all", [&] { return figures[1]; }},
+                   {"notices-busy", while_busy},
+                   {"limit", [] { return 1e6; }}},
+                  rounds);
 }
 
 }  // namespace

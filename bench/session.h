@@ -70,6 +70,10 @@ class Session {
   void skip(std::string_view group, std::string_view contender, const std::string& why) {
     skip_if([&](const Case& c) { return c.group == group && (c.ours == contender || c.peer == contender); }, why);
   }
+  // Not even told as skipped: a short run does not have this group.
+  void leave_out(std::string_view group) {
+    std::erase_if(selected_, [&](const Case* c) { return c->group == group; });
+  }
 
   Outcome outcome() && { return std::move(outcome_); }
 

@@ -67,6 +67,8 @@ T number(const std::optional<std::string>& text) {
   return value;
 }
 
+bool waits_in(const SqlRow& row) { return row[9].value_or("0") != "0"; }
+
 std::optional<Notice> read_notice(const SqlRow& row) {
   Notice notice;
   notice.session = number(row[0]);
@@ -78,7 +80,7 @@ std::optional<Notice> read_notice(const SqlRow& row) {
   notice.process = number<std::int64_t>(row[6]);
   notice.fence = number<std::int64_t>(row[7]);
   notice.age = std::chrono::microseconds(std::max<std::int64_t>(0, number<std::int64_t>(row[8])));
-  notice.waits = row[9].value_or("0") != "0";
+  notice.waits = waits_in(row);
   notice.since = number<std::int64_t>(row[13]);
   if (notice.owner.empty() || !read_nodes(row[10].value_or(""), notice)) return std::nullopt;
   return notice;
@@ -131,25 +133,32 @@ std::map<std::uint64_t, Signature> signatures_in(const SqlRows& rows) {
   return signatures;
 }
 
-std::vector<Notice> read_notices(const SqlRows& rows) {
-  std::vector<Notice> notices;
+std::map<std::uint64_t, std::uint64_t> stamps_in(const SqlRows& rows) {
+  std::map<std::uint64_t, std::uint64_t> stamps;
   for (const SqlRow& row : rows) {
-    if (row.size() != std::size(notice_columns)) continue;
-    if (std::optional<Notice> notice = read_notice(row)) notices.push_back(std::move(*notice));
+    if (row.size() == 2) stamps[number(row[0])] = number(row[1]);
   }
-  return notices;
+  return stamps;
 }
 
-std::map<std::uint64_t, OfLocker> read_by_locker(const SqlRows& rows) {
-  std::map<std::uint64_t, OfLocker> lockers;
+std::vector<NoticeRow> read_rows(const SqlRows& rows) {
+  std::vector<NoticeRow> read;
   for (const SqlRow& row : rows) {
     if (row.size() != std::size(notice_columns)) continue;
-    OfLocker& of = lockers[number(row[11])];
-    ++of.signature.rows;
-    of.signature.stamps ^= number(row[12]);
-    if (std::optional<Notice> notice = read_notice(row)) of.notices.push_back(std::move(*notice));
+    Notice key;
+    key.session = number(row[0]);
+    key.waits = waits_in(row);
+    read.push_back({.id = key.id(), .locker = number(row[11]), .stamp = number(row[12]), .notice = read_notice(row)});
   }
-  return lockers;
+  return read;
+}
+
+std::vector<Notice> read_notices(const SqlRows& rows) {
+  std::vector<Notice> notices;
+  for (NoticeRow& row : read_rows(rows)) {
+    if (row.notice) notices.push_back(std::move(*row.notice));
+  }
+  return notices;
 }
 
 }  // namespace hierlock::remote

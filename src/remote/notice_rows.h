@@ -26,21 +26,28 @@ std::uint64_t new_stamp();
 // Sums up rows.
 struct Signature {
   std::uint64_t rows = 0, stamps = 0;  // how many, and all stamps together, by exclusive or
+  void add(std::uint64_t stamp) noexcept {
+    ++rows;
+    stamps ^= stamp;
+  }
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 Signature signature_in(const SqlRows& rows);                            // of rows, stamps
 std::map<std::uint64_t, Signature> signatures_in(const SqlRows& rows);  // of locker, rows, stamps
+std::map<std::uint64_t, std::uint64_t> stamps_in(const SqlRows& rows);  // of id, stamp
 
 // The columns of a notice, in this order. `age` and `since` are in microseconds.
 inline constexpr const char* notice_columns[] = {"session", "owner",   "owner_name", "host", "program",
                                                  "note",    "process", "fence",      "age",  "waits",
                                                  "nodes",   "locker",  "stamp",      "since"};
-// Rows that cannot be read are left out of the notices, but not of the signatures.
+// Rows that cannot be read are left out.
 std::vector<Notice> read_notices(const SqlRows& rows);
-struct OfLocker {
-  Signature signature;
-  std::vector<Notice> notices;
+// The same with what signatures are made of. Rows that cannot be read count there: otherwise they would be read for
+// ever.
+struct NoticeRow {
+  std::uint64_t id = 0, locker = 0, stamp = 0;
+  std::optional<Notice> notice;
 };
-std::map<std::uint64_t, OfLocker> read_by_locker(const SqlRows& rows);
+std::vector<NoticeRow> read_rows(const SqlRows& rows);
 
 }  // namespace hierlock::remote

@@ -9,6 +9,8 @@ namespace hierlock::remote {
 namespace {
 
 constexpr std::size_t rows_a_statement = 100, ids_a_statement = 500;
+// If a Locker has no more notices than that, to read them costs less than to ask first which of them are new.
+constexpr std::uint64_t few_rows = 4;
 
 template <class T>
 std::span<const T> chunk(std::span<const T> all, std::size_t first, std::size_t most) {
@@ -66,32 +68,52 @@ std::optional<std::size_t> NoticeTable::keep_alive(std::span<const std::uint64_t
   return there;
 }
 
-// The kept sums come from the rows that were read, so a change between two questions is found the next time. False: the
-// notices cannot be read.
+// What is known may be older or newer than what the server has just summed up: each statement sees the table at its own
+// time. But the sums that are compared come from the rows that were read. So the copy is used as it is only if it has
+// exactly the rows of the table; any difference is found the next time. False: the notices cannot be read.
 bool NoticeTable::refresh(Session& side, Deadline& limit) {
   SqlAnswer answer = channel_.query(side, sql_.read_signature(), limit);
   if (!answer.well) return false;
-  Signature kept;
-  for (const auto& [locker, known] : known_) {
-    kept.rows += known.of.signature.rows;
-    kept.stamps ^= known.of.signature.stamps;
+  Signature all;
+  std::map<std::uint64_t, Signature> before;  // by Locker
+  for (const auto& [id, known] : known_) {
+    all.add(known.row.stamp);
+    before[known.row.locker].add(known.row.stamp);
   }
-  if (signature_in(answer.rows) == kept) return true;
+  if (signature_in(answer.rows) == all) return true;
   answer = channel_.query(side, sql_.read_signatures(), limit);
   if (!answer.well) return false;
   const std::map<std::uint64_t, Signature> now = signatures_in(answer.rows);
-  std::erase_if(known_, [&](const auto& one) { return !now.contains(one.first); });
-  std::vector<std::uint64_t> changed;
+  std::vector<std::uint64_t> whole, in_part;
   for (const auto& [locker, signature] : now) {
-    const auto known = known_.find(locker);
-    if (known == known_.end() || known->second.of.signature != signature) changed.push_back(locker);
+    const auto known = before.find(locker);
+    if (known != before.end() && known->second == signature) continue;
+    (known == before.end() || signature.rows <= few_rows ? whole : in_part).push_back(locker);
   }
-  if (changed.empty()) return true;
-  answer = channel_.query(side, sql_.read_of(changed), limit);
+  const auto is_among = [](const std::vector<std::uint64_t>& lockers, const Known& known) {
+    return std::binary_search(lockers.begin(), lockers.end(), known.row.locker);
+  };
+  std::erase_if(known_,
+                [&](const auto& one) { return !now.contains(one.second.row.locker) || is_among(whole, one.second); });
+  std::vector<std::uint64_t> ids;
+  if (!in_part.empty()) {
+    answer = channel_.query(side, sql_.read_stamps(in_part), limit);
+    if (!answer.well) return false;
+    const std::map<std::uint64_t, std::uint64_t> stamps = stamps_in(answer.rows);
+    std::erase_if(known_,
+                  [&](const auto& one) { return is_among(in_part, one.second) && !stamps.contains(one.first); });
+    for (const auto& [id, stamp] : stamps) {
+      const auto known = known_.find(id);
+      if (known != known_.end() && known->second.row.stamp == stamp) continue;
+      if (known != known_.end()) known_.erase(known);
+      ids.push_back(id);
+    }
+  }
+  if (whole.empty() && ids.empty()) return true;
+  answer = channel_.query(side, sql_.read_some(whole, ids), limit);
   if (!answer.well) return false;
   const Clock::time_point read = Clock::now();
-  for (const std::uint64_t locker : changed) known_.erase(locker);
-  for (auto& [locker, of] : read_by_locker(answer.rows)) known_[locker] = {std::move(of), read};
+  for (NoticeRow& row : read_rows(answer.rows)) known_[row.id] = {std::move(row), read};
   return true;
 }
 
@@ -103,9 +125,10 @@ std::optional<std::vector<Notice>> NoticeTable::read(Deadline& limit) {
         channel_.end_reading(side, limit);
         if (side.broken()) return false;
         notices.emplace();  // without the right to read them, there are none
-        for (const auto& [locker, known] : known_) {
+        for (const auto& [id, known] : known_) {
+          if (!known.row.notice) continue;
           const auto since = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - known.read);
-          for (const Notice& notice : known.of.notices) notices->emplace_back(notice).age += since;
+          notices->emplace_back(*known.row.notice).age += since;
         }
         return true;
       },

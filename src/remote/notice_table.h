@@ -1,8 +1,9 @@
 // NoticeTable: a NoticeStore that keeps notices as rows of a SQL table (notice_rows.h), on the pool's side session.
 //
 // It writes many rows per statement. It reads only changes: first one row that sums up all others. If that has changed,
-// it reads one row per Locker, and then the notices of the Lockers that changed. A store adds the statements and the
-// way to send them.
+// it reads one row per Locker. Of each Locker that changed it reads ids and stamps, and then the notices that are new
+// to it. (If it knows no notice of a Locker, or the Locker has few, it reads all of that Locker.) A store adds the
+// statements and the way to send them.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,10 @@ class NoticeSql {
   virtual std::string find_old() const = 0;         // ids of processes that have been silent for a minute
   virtual std::string read_signature() const = 0;   // rows, stamps
   virtual std::string read_signatures() const = 0;  // locker, rows, stamps
-  virtual std::string read_all() const = 0;         // notice_columns
-  virtual std::string read_of(std::span<const std::uint64_t> lockers) const = 0;
+  virtual std::string read_stamps(std::span<const std::uint64_t> lockers) const = 0;  // id, stamp
+  // notice_columns. The second: of these Lockers, and those with these ids. At least one of both is not empty.
+  virtual std::string read_all() const = 0;
+  virtual std::string read_some(std::span<const std::uint64_t> lockers, std::span<const std::uint64_t> ids) const = 0;
 };
 
 // How they are sent. A session that fails is broken afterwards.
@@ -71,9 +74,9 @@ class NoticeTable final : public NoticeStore {
   SqlChannel& channel_;
   SessionPool& pool_;
 
-  // The last answers, by Locker. Only the thread that has the side session uses them.
+  // A copy of the rows, by id. Only the thread that has the side session uses it.
   struct Known {
-    OfLocker of;
+    NoticeRow row;
     Clock::time_point read;
   };
   std::map<std::uint64_t, Known> known_;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <random>
 #include <sstream>
 
 namespace hierlock::remote {
@@ -74,16 +76,17 @@ TEST(NoticeRows, rows_that_cannot_be_read_are_left_out) {
   EXPECT_EQ(read_notices(rows).size(), 1u);
 }
 
-TEST(NoticeRows, the_rows_of_a_locker_are_summed_up_as_the_server_does) {  // B12
-  const std::uint64_t p = locker_of(notice(1, "p:1")), q = locker_of(notice(1, "q:1"));
-  EXPECT_EQ(locker_of(notice(9, "p:2")), p);
-  const auto read = read_by_locker(
-      {row_of(notice(1, "p:1"), 12), row_of(notice(2, "p:2"), 10), row_of(notice(3, "q:1"), 3, "nonsense")});
+TEST(NoticeRows, a_row_that_cannot_be_read_is_known_by_its_id) {  // B12
+  Notice waits = notice(3, "q:1");
+  waits.waits = true;
+  const auto read = read_rows({row_of(notice(1, "p:1"), 12), row_of(waits, 3, "nonsense")});
   ASSERT_EQ(read.size(), 2u);
-  EXPECT_EQ(read.at(p).signature, (Signature{2, 12 ^ 10}));
-  EXPECT_EQ(read.at(p).notices.size(), 2u);
-  EXPECT_EQ(read.at(q).signature, (Signature{1, 3})) << "one that cannot be read counts, or it would be read for ever";
-  EXPECT_TRUE(read.at(q).notices.empty());
+  EXPECT_EQ(read[0].locker, locker_of(notice(9, "p:2")));
+  EXPECT_EQ(read[0].stamp, 12u);
+  EXPECT_TRUE(read[0].notice);
+  EXPECT_EQ(read[1].id, waits.id());
+  EXPECT_EQ(read[1].stamp, 3u) << "it counts, or it would be read for ever";
+  EXPECT_FALSE(read[1].notice);
 }
 
 // --- the table -------------------------------------------------------------------------------------------
@@ -100,10 +103,15 @@ class Words final : public NoticeSql {
   std::string find_old() const override { return "old"; }
   std::string read_signature() const override { return "signature"; }
   std::string read_signatures() const override { return "signatures"; }
+  std::string read_stamps(std::span<const std::uint64_t> lockers) const override { return with("stamps", lockers); }
   std::string read_all() const override { return "all"; }
-  std::string read_of(std::span<const std::uint64_t> lockers) const override { return with("of", lockers); }
+  std::string read_some(std::span<const std::uint64_t> lockers, std::span<const std::uint64_t> ids) const override {
+    by_id.assign(ids.begin(), ids.end());
+    return with("some", lockers);
+  }
 
   mutable std::vector<Notice> to_publish;
+  mutable std::vector<std::uint64_t> by_id;
 
  private:
   static std::string with(std::string word, std::span<const std::uint64_t> numbers) {
@@ -154,19 +162,24 @@ class Tables : public testing::Test, public SqlChannel {
     return answer;
   }
   SqlAnswer query(Session&, const std::string& sql, Deadline&) override {
-    const auto numbers = said(sql);
+    if (meanwhile_) meanwhile_();
+    const auto lockers = said(sql);
     if (denied_) return {};
+    const auto is_among = [](const std::vector<std::uint64_t>& numbers, std::uint64_t number) {
+      return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+    };
     std::map<std::uint64_t, Signature> sums;
     Signature all;
     SqlAnswer answer{.well = true};
     for (const auto& [id, row] : rows_) {
       const std::uint64_t locker = locker_of(row.first);
-      for (Signature* sum : {&all, &sums[locker]}) {
-        ++sum->rows;
-        sum->stamps ^= row.second;
+      for (Signature* sum : {&all, &sums[locker]}) sum->add(row.second);
+      const bool wanted = is_among(lockers, locker);
+      if (sql.starts_with("some") && (wanted || is_among(words_.by_id, id))) {
+        answer.rows.push_back(row_of(row.first, row.second));
+        ++rows_read_;
       }
-      const bool wanted = std::find(numbers.begin(), numbers.end(), locker) != numbers.end();
-      if (wanted) answer.rows.push_back(row_of(row.first, row.second));
+      if (sql.starts_with("stamps") && wanted) answer.rows.push_back({std::to_string(id), std::to_string(row.second)});
       if (sql == "old") answer.rows.push_back({std::to_string(id)});
     }
     if (sql == "signature") answer.rows = {{std::to_string(all.rows), std::to_string(all.stamps)}};
@@ -189,15 +202,21 @@ class Tables : public testing::Test, public SqlChannel {
     return numbers;
   }
   std::vector<std::string> asked() { return std::exchange(asked_, {}); }
-  std::size_t read() {
+  std::optional<std::vector<Notice>> read_all() {
     Deadline soon(1min);
-    const auto notices = table_.read(soon);
+    return table_.read(soon);
+  }
+  std::size_t read() {
+    const auto notices = read_all();
     return notices ? notices->size() : 999;
   }
+  void write(const Notice& one, std::uint64_t stamp) { rows_[one.id()] = {one, stamp}; }
 
   std::map<std::uint64_t, std::pair<Notice, std::uint64_t>> rows_;
   std::vector<std::string> asked_;
   std::vector<std::size_t> sizes_;
+  std::size_t rows_read_ = 0;
+  std::function<void()> meanwhile_;  // before each question
   bool denied_ = false, gone_ = false;
   Words words_;
   SessionPool pool_{1, [this](timed::WaitLimit&) { return std::make_unique<FakeSession>(gone_); }};
@@ -237,18 +256,63 @@ TEST_F(Tables, a_server_that_cannot_be_used_is_told_from_a_refusal) {
 }
 
 TEST_F(Tables, what_has_not_changed_is_not_read_again) {  // B12
-  rows_[1] = {notice(1, "p:1"), 11};
-  rows_[2] = {notice(2, "q:1"), 12};
+  write(notice(1, "p:1"), 11);
+  write(notice(2, "q:1"), 12);
   EXPECT_EQ(read(), 2u);
-  EXPECT_EQ(asked(), (std::vector<std::string>{"signature", "signatures", "of"}));
+  EXPECT_EQ(asked(), (std::vector<std::string>{"signature", "signatures", "some"}));
   EXPECT_EQ(read(), 2u);
   EXPECT_EQ(asked(), (std::vector<std::string>{"signature"}));
-  rows_[3] = {notice(3, "q:2"), 13};
+  write(notice(3, "q:2"), 13);
   EXPECT_EQ(read(), 3u);
-  EXPECT_EQ(asked(), (std::vector<std::string>{"signature", "signatures", "of"}));
-  rows_.erase(1);
+  EXPECT_EQ(asked(), (std::vector<std::string>{"signature", "signatures", "some"}));
+  rows_.erase(notice(1, "p:1").id());
   EXPECT_EQ(read(), 2u);
   EXPECT_EQ(asked(), (std::vector<std::string>{"signature", "signatures"})) << "p is gone, q has not changed";
+}
+
+TEST_F(Tables, of_a_locker_with_many_only_new_notices_are_read) {  // B12
+  for (std::uint64_t i = 1; i <= 10; ++i) write(notice(i, "p:1"), i);
+  write(notice(50, "q:1"), 50);
+  EXPECT_EQ(read(), 11u);
+  asked();
+  rows_read_ = 0;
+  write(notice(3, "p:7"), 103);        // another in its place
+  write(notice(11, "p:1"), 111);       // a new one
+  rows_.erase(notice(5, "p:1").id());  // one less
+  EXPECT_EQ(read(), 11u);
+  EXPECT_EQ(asked(), (std::vector<std::string>{"signature", "signatures", "stamps", "some"}));
+  EXPECT_EQ(rows_read_, 2u);
+  rows_.erase(notice(6, "p:1").id());
+  EXPECT_EQ(read(), 10u);
+  EXPECT_EQ(asked(), (std::vector<std::string>{"signature", "signatures", "stamps"})) << "none is new";
+  EXPECT_EQ(read(), 10u);
+  EXPECT_EQ(asked(), (std::vector<std::string>{"signature"}));
+}
+
+// A notice may come, change or go between any two questions, also from one Locker to another.
+TEST_F(Tables, what_is_read_is_the_table_whatever_changed_meanwhile) {  // B11
+  std::minstd_rand random(7);
+  std::uint64_t stamps = 0;
+  const auto change = [&] {
+    const std::string owner = (random() % 2 == 0 ? "p:" : "q:") + std::to_string(random() % 100);
+    const Notice one = notice(random() % 12, owner);
+    if (random() % 3 == 0) {
+      rows_.erase(one.id());
+    } else {
+      write(one, ++stamps * 0x9E37'79B9'7F4A'7C15u);
+    }
+  };
+  for (int turn = 0; turn < 3'000; ++turn) {
+    meanwhile_ = [&] {
+      if (random() % 2 == 0) change();
+    };
+    ASSERT_TRUE(read_all());
+    meanwhile_ = nullptr;
+    const auto all = read_all();
+    ASSERT_TRUE(all);
+    ASSERT_EQ(all->size(), rows_.size()) << turn;
+    for (const Notice& one : *all) ASSERT_EQ(one.owner, rows_.at(one.id()).first.owner) << turn;
+  }
 }
 
 TEST_F(Tables, without_the_right_to_read_there_are_no_notices) {

@@ -114,6 +114,37 @@ TEST_P(Scale, notices_are_read_again_only_when_they_have_changed) {
   waits.join();
 }
 
+TEST_P(Scale, a_cycle_through_one_new_notice_of_many_is_found) {  // B11, B12
+  Relay relay(server().host, server().port);
+  Server behind = server();
+  behind.port = relay.port();
+  Locker many = open("publish_after=0"), mine = hierlock::open(url(behind, "tls=off"));
+  const Owner theirs = many.owner("theirs"), looks = mine.owner("looks"), last = mine.owner("last");
+  std::vector<Lock> held;
+  for (int i = 0; i < 8; ++i) held.push_back(many.acquire("held" + std::to_string(i), {.owner = &theirs}));
+  std::optional<Lock> own = mine.acquire("own", {.owner = &last});
+  const auto read = [&](const std::string& which) {
+    const auto commands = relay.commands();
+    return std::any_of(commands.begin(), commands.end(), [&](const Relay::Command& command) {
+      return command.text.starts_with("SELECT session, owner") && command.text.find(which) != std::string::npos;
+    });
+  };
+  auto looking = std::async(std::launch::async, [&] {  // so it knows all notices before there is a cycle
+    const Lock one = mine.acquire("one", {.owner = &looks});
+    mine.acquire("held7", {.owner = &looks}).release();
+  });
+  EXPECT_TRUE(eventually([&] { return read("AND (locker IN ("); }));
+  auto waiting = std::async(std::launch::async, [&] { many.acquire("own", {.owner = &theirs}).release(); });
+  EXPECT_TRUE(eventually([&] { return read("AND (id IN ("); })) << "the new notice is not read alone";
+  const auto victim = error_of([&] { mine.acquire("held0", {.timeout = 20s, .owner = &last}).release(); });
+  ASSERT_TRUE(victim);
+  EXPECT_EQ(victim->kind(), ErrorKind::deadlock) << victim->what();
+  own.reset();
+  waiting.get();
+  held.clear();
+  looking.get();
+}
+
 // InnoDB ends the lighter transaction. That is the one that only asks, not the one that holds and extends.
 TEST_P(Scale, an_ordered_acquire_is_no_victim) {  // B11
   Locker one = open(), two = open();

@@ -68,8 +68,14 @@ std::string NoticeStatements::read_signatures() const {
   return std::string("SELECT locker, ") + sums + table_ + alive + " GROUP BY locker";
 }
 std::string NoticeStatements::read_all() const { return columns + table_ + alive + " ORDER BY id"; }
-std::string NoticeStatements::read_of(std::span<const std::uint64_t> lockers) const {
-  return columns + table_ + alive + " AND locker IN (" + listed(lockers) + ") ORDER BY id";
+std::string NoticeStatements::read_stamps(std::span<const std::uint64_t> lockers) const {
+  return "SELECT id, stamp FROM " + table_ + alive + " AND locker IN (" + listed(lockers) + ")";
+}
+std::string NoticeStatements::read_some(std::span<const std::uint64_t> lockers,
+                                        std::span<const std::uint64_t> ids) const {
+  const std::string of = lockers.empty() ? "" : "locker IN (" + listed(lockers) + ")",
+                    by_id = ids.empty() ? "" : "id IN (" + listed(ids) + ")";
+  return columns + table_ + alive + " AND (" + of + (of.empty() || by_id.empty() ? "" : " OR ") + by_id + ")";
 }
 
 // In one round trip with its COMMIT.

@@ -20,8 +20,9 @@ class NoticeStatements final : public remote::NoticeSql {
   std::string find_old() const override;
   std::string read_signature() const override;
   std::string read_signatures() const override;
+  std::string read_stamps(std::span<const std::uint64_t> lockers) const override;
   std::string read_all() const override;
-  std::string read_of(std::span<const std::uint64_t> lockers) const override;
+  std::string read_some(std::span<const std::uint64_t> lockers, std::span<const std::uint64_t> ids) const override;
 
  private:
   const std::string table_;

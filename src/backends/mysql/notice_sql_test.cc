@@ -41,5 +41,13 @@ TEST(NoticeSql, columns_are_read_in_the_order_that_the_remote_room_expects) {
   EXPECT_LE(at, statements.read_all().find(" FROM "));
 }
 
+TEST(NoticeSql, notices_are_read_by_their_lockers_and_ids) {  // B12
+  const std::vector<std::uint64_t> lockers{7, 8}, ids{9}, none;
+  EXPECT_TRUE(statements.read_some(lockers, none).ends_with(" AND (locker IN (7, 8))"))
+      << statements.read_some(lockers, none);
+  EXPECT_TRUE(statements.read_some(none, ids).ends_with(" AND (id IN (9))"));
+  EXPECT_TRUE(statements.read_some(lockers, ids).ends_with(" AND (locker IN (7, 8) OR id IN (9))"));
+}
+
 }  // namespace
 }  // namespace hierlock::mysql
