@@ -80,6 +80,46 @@ TEST_F(LeaseDriving, a_request_that_was_told_of_its_grant_too_early_keeps_its_pl
   release(*granted);
 }
 
+// The store knows the question by its id, so it grants once.
+TEST_F(LeaseDriving, a_question_whose_answer_is_lost_is_repeated_by_its_id) {  // B3
+  store().lost_answers = 1;
+  const std::optional<spi::Grant> granted = acquire(Clock::now() + 20s);
+  ASSERT_TRUE(granted.has_value());
+  const std::vector<std::string> asked = store().asked();
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_EQ(asked[0], asked[1]);
+  EXPECT_EQ(store().granted(), 1u);
+  EXPECT_EQ(store().drops, 0);
+  EXPECT_TRUE(held(*granted));
+  release(*granted);
+  EXPECT_EQ(store().drops_of_unanswered, 1) << "the first question may still arrive";
+}
+
+TEST_F(LeaseDriving, a_wait_whose_answer_is_lost_keeps_its_place_in_the_queue) {
+  store().answer({.state = LeaseReply::State::waiting});
+  store().answer({.state = LeaseReply::State::waiting});
+  store().lost_answers = 1;
+  const std::optional<spi::Grant> granted = acquire(Clock::now() + 20s);  // its first renewal tells that it is granted
+  ASSERT_TRUE(granted.has_value());
+  const std::vector<std::string> asked = store().asked();
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_EQ(asked[0], asked[1]);
+  EXPECT_EQ(store().drops, 0);
+  release(*granted);
+}
+
+TEST_F(LeaseDriving, a_lock_is_given_back_if_no_answer_tells_of_it) {  // B4
+  store().lost_answers = 2;
+  try {
+    acquire(Clock::now() + 20s);
+    ADD_FAILURE() << "nobody has said that it is granted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  }
+  EXPECT_EQ(store().granted(), 1u);
+  EXPECT_EQ(store().drops_of_unanswered, 1);
+}
+
 // Everything that the lock has goes back to the store, and to the next waiter.
 TEST_F(LeaseDriving, a_lock_is_not_held_any_more_when_an_extend_that_found_it_gone_gives_it_back) {  // B4
   const std::optional<spi::Grant> granted = acquire(Clock::now() + 20s);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -24,6 +25,8 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
   std::atomic<bool> answers_waits{true};  // when they are renewed
   std::atomic<bool> confirms{false};      // confirms_grants()
   std::atomic<bool> silent{false};        // it does not answer those who want to listen
+  std::atomic<int> lost_answers{0};       // so many of take() are lost from now on: it is done, and nobody is told
+  std::atomic<int> drops_of_unanswered{0};
 
   void say(LeaseNews news) {
     const std::lock_guard guard(mutex_);
@@ -52,6 +55,10 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
     const std::lock_guard guard(mutex_);
     return asked_;
   }
+  std::size_t granted() {  // how many ids
+    const std::lock_guard guard(mutex_);
+    return granted_.size();
+  }
 
   Capabilities capabilities() const override { return {.extends = true, .exact_keys = true}; }
   void check(const spi::Plan&) const override {}
@@ -71,17 +78,25 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
     const std::lock_guard guard(mutex_);
     asked_.push_back(request.id);
     question_ = request.question;
-    if (answers_.empty()) return {.state = LeaseReply::State::granted, .number = 1};
-    const LeaseReply reply = answers_.front();
-    answers_.erase(answers_.begin());
+    LeaseReply reply{.state = LeaseReply::State::granted, .number = 1};
+    if (!answers_.empty()) {
+      reply = answers_.front();
+      answers_.erase(answers_.begin());
+    }
+    if (reply.state == LeaseReply::State::granted) granted_.insert(request.id);
+    if (lost_answers > 0) {
+      --lost_answers;
+      throw Error(ErrorKind::unavailable, "the answer was lost");
+    }
     return reply;
   }
   bool confirms_grants() const override { return confirms; }
-  LeaseReply drop(const Drop&, WaitLimit&) override {
+  LeaseReply drop(const Drop& what, WaitLimit&) override {
     if (on_drop) on_drop();
     if (refuses_drops) throw Error(ErrorKind::unavailable, "the script was refused");
     std::this_thread::sleep_for(drop_takes.load());
     ++drops;
+    if (what.unanswered) ++drops_of_unanswered;
     return {};
   }
   void renew(std::span<Renewal> renewals, WaitLimit&) override {
@@ -124,6 +139,7 @@ class FakeLeases final : public LeaseStore, private NoticeStore {
   std::vector<LeaseReply> answers_;
   std::vector<std::string> asked_;
   std::vector<std::string> acknowledged_;
+  std::set<std::string> granted_;
   std::atomic<std::uint64_t> question_{0};  // of the last take()
 
   Published publish(std::span<const Notice> notices, Deadline&) override {
