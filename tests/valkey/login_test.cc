@@ -1,4 +1,8 @@
 // How a connection is protected, and who may lock.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include <hierlock/operate.h>
 
 #include "on_valkey.h"
@@ -50,6 +54,34 @@ TEST_P(Login, a_wrong_password_is_denied_and_not_shown) {
     EXPECT_EQ(error.kind(), ErrorKind::denied);
     EXPECT_EQ(std::string(error.what()).find("hunter2"), std::string::npos) << error.what();
   }
+}
+
+// A wrong one is denied, so the right one was read there.
+TEST_P(Login, the_password_comes_from_a_file_or_the_environment) {
+  std::string without = url();
+  const std::size_t colon = without.find(':', without.find("//")), at = without.find('@');
+  const std::string password = without.substr(colon + 1, at - colon - 1);
+  without.erase(colon, at - colon);
+  const std::string file =
+      (std::filesystem::temp_directory_path() / ("hierlock_password_" + std::to_string(getpid()))).string();
+  const std::string variable = "HIERLOCK_TEST_VALKEY_LOGIN";
+  const auto login = [&](const std::string& option) {
+    return hierlock::open(with(without, option)).acquire("u1", {.timeout = 30s}).held();
+  };
+  const auto keep = [&](const std::string& text) {
+    std::ofstream(file) << text << "\n";
+    setenv(variable.c_str(), text.c_str(), 1);
+  };
+  keep(password);
+  for (const std::string& option : {"password_file=" + file, "password_env=" + variable}) {
+    EXPECT_TRUE(login(option)) << option;
+  }
+  keep("hunter2");
+  for (const std::string& option : {"password_file=" + file, "password_env=" + variable}) {
+    EXPECT_TRUE(fails_with(ErrorKind::denied, [&] { login(option); })) << option;
+  }
+  std::filesystem::remove(file);
+  unsetenv(variable.c_str());
 }
 
 // A right that is missing is told by open(), not in the middle of a script.
