@@ -1,112 +1,21 @@
 // A cluster of three primaries with a replica each: locks are where the cluster has put them, also while it moves them
 // (B3, B4, B12).
-#include <hiredis/hiredis.h>
-
 #include <algorithm>
 #include <csignal>
 #include <future>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <vector>
 
 #include <hierlock/operate.h>
 
+#include "node.h"
 #include "on_valkey.h"
 #include "support/own_server.h"
+#include "witness.h"
 
 namespace hierlock::valkey_tests {
 namespace {
-
-// One node, asked as the operator.
-class Node {
- public:
-  Node(std::string name, const std::string& url) : name_(std::move(name)) {
-    const std::size_t colon = url.find(':', url.find("//")), at = url.find('@'), end = url.rfind(':');
-    password_ = url.substr(colon + 1, at - colon - 1);
-    port_ = url.substr(end + 1, url.find('/', end) - end - 1);
-  }
-  const std::string& name() const { return name_; }
-  const std::string& port() const { return port_; }
-  const std::string& password() const { return password_; }
-
-  // Items of an array are lines. No answer is an empty text.
-  std::string ask(const std::vector<std::string>& words) {
-    if (context_ == nullptr || context_->err != 0) {
-      context_.reset(redisConnectWithTimeout("127.0.0.1", std::stoi(port_), {5, 0}));
-      if (context_ == nullptr || context_->err != 0) return "";
-      redisSetTimeout(context_.get(), {20, 0});
-      send({"AUTH", "operator", password_});
-    }
-    return send(words);
-  }
-
- private:
-  std::string send(const std::vector<std::string>& words) {
-    std::vector<const char*> texts;
-    std::vector<std::size_t> sizes;
-    for (const std::string& word : words) {
-      texts.push_back(word.data());
-      sizes.push_back(word.size());
-    }
-    const std::unique_ptr<redisReply, decltype(&freeReplyObject)> reply(
-        static_cast<redisReply*>(
-            redisCommandArgv(context_.get(), static_cast<int>(texts.size()), texts.data(), sizes.data())),
-        freeReplyObject);
-    return reply == nullptr ? "" : text_of(*reply);
-  }
-  static std::string text_of(const redisReply& reply) {
-    if (reply.type == REDIS_REPLY_INTEGER) return std::to_string(reply.integer);
-    if (reply.type != REDIS_REPLY_ARRAY) return reply.str == nullptr ? "" : std::string(reply.str, reply.len);
-    std::string lines;
-    for (std::size_t i = 0; i < reply.elements; ++i) lines += text_of(*reply.element[i]) + "\n";
-    return lines;
-  }
-
-  std::string name_, password_, port_;
-  std::unique_ptr<redisContext, decltype(&redisFree)> context_{nullptr, redisFree};
-};
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != text.npos; at = end + 1) {
-    lines.push_back(text.substr(at, end - at));
-  }
-  return lines;
-}
-
-// Sees whether two hold one lock at a time, and whether fences rise.
-class Witness {
- public:
-  void enter(const std::string& what, const Lock& lock) {
-    const std::lock_guard guard(mutex_);
-    Seen& seen = seen_[what];
-    if (seen.inside != nullptr && seen.inside->held() && lock.held()) ++wrong_;
-    seen.inside = &lock;
-    try {
-      if (lock.fence() <= seen.fence) ++wrong_;
-      seen.fence = std::max(seen.fence, lock.fence());
-    } catch (const Error&) {  // its lease has ended
-    }
-    ++pairs_;
-  }
-  void leave(const std::string& what, const Lock& lock) {
-    const std::lock_guard guard(mutex_);
-    if (seen_[what].inside == &lock) seen_[what].inside = nullptr;
-  }
-  int wrong() const { return wrong_; }
-  int pairs() const { return pairs_; }
-
- private:
-  struct Seen {
-    const Lock* inside = nullptr;
-    std::int64_t fence = 0;
-  };
-  std::mutex mutex_;
-  std::map<std::string, Seen> seen_;
-  std::atomic<int> wrong_{0}, pairs_{0};
-};
 
 class Cluster : public testing::Test {
  protected:
@@ -150,11 +59,7 @@ class Cluster : public testing::Test {
         60s);
   }
 
-  std::string place_of(const std::string& root) const {
-    const std::string text = statements(url(), std::vector<Target>{Target(root)});
-    const std::size_t at = text.find("hl:" + table_);
-    return text.substr(at, text.find('}', at) + 1 - at);
-  }
+  std::string place_of(const std::string& root) const { return valkey_tests::place_of(url(), root); }
   std::string slot_of(const std::string& key) { return nodes_[0]->ask({"CLUSTER", "KEYSLOT", key}); }
   // The primary that serves this key.
   Node& owner_of(const std::string& key) {
@@ -196,46 +101,6 @@ class Cluster : public testing::Test {
     ASSERT_EQ(to.ask({"CLUSTER", "SETSLOT", slot, "NODE", to_id}), "OK");
     ASSERT_EQ(from.ask({"CLUSTER", "SETSLOT", slot, "NODE", to_id}), "OK");
   }
-
-  // Threads that lock roots one after the other, each with a Locker of its own, until the end.
-  class Load {
-   public:
-    Load(const std::string& url, const std::vector<std::string>& roots) {
-      for (int i = 0; i < 4; ++i) {
-        threads_.emplace_back([this, url, roots, i](const std::stop_token& stop) {
-          Locker locker = hierlock::open(url);
-          for (std::size_t n = static_cast<std::size_t>(i); !stop.stop_requested(); ++n) {
-            const std::string& root = roots[n % roots.size()];
-            try {
-              const Lock lock = locker.acquire(root + "/a", {.timeout = 20s});
-              witness_.enter(root, lock);
-              witness_.leave(root, lock);
-            } catch (const Error& error) {
-              if (error.kind() == ErrorKind::unavailable || error.kind() == ErrorKind::timeout) continue;
-              const std::lock_guard guard(mutex_);
-              unclean_.insert(error.what());
-            }
-          }
-        });
-      }
-    }
-    Witness& witness() { return witness_; }
-    std::set<std::string> end() {
-      for (std::jthread& thread : threads_) thread.request_stop();
-      for (std::jthread& thread : threads_) thread.join();
-      return unclean_;
-    }
-    bool goes_on() {
-      const int before = witness_.pairs();
-      return eventually([&] { return witness_.pairs() >= before + 20; }, 60s);
-    }
-
-   private:
-    Witness witness_;
-    std::mutex mutex_;
-    std::set<std::string> unclean_;
-    std::vector<std::jthread> threads_;
-  };
 
   const OwnServer* own_ = nullptr;
   const std::string table_ = new_table();
@@ -318,16 +183,37 @@ TEST_F(Cluster, a_deadlock_through_two_nodes_is_found) {
   EXPECT_EQ(granted, 1);
 }
 
+// In every second round one lock is held, and waited for, from before the first move until after the last.
 TEST_F(Cluster, slots_are_moved_under_load) {
-  Load load(url("lease=3000&gate=off&publish_after=0"), {"u1", "u2", "u3", "u4"});
+  const std::string where = url("lease=3000&gate=off&publish_after=0");
+  Load load({where, where, where, where}, {"u1", "u2", "u3", "u4"});
+  Locker keeper = hierlock::open(url("lease=10000"));
   ASSERT_TRUE(load.goes_on());
   for (int round = 0; round < 6; ++round) {
+    std::optional<Lock> kept;
+    std::optional<Visit> inside;
+    if (round % 2 == 1) {
+      kept = keeper.acquire("u1/a", {.timeout = 30s});
+      inside.emplace(load.witness(), "u1", *kept);
+      EXPECT_TRUE(eventually([&] { return keeper.snapshot().anybody_waits("u1/a"); }));
+    }
     for (const char* root : {"u1", "u2", "u3", "u4"}) move_slot_of(place_of(root));
     move_slot_of("hl:" + table_ + ":{notices}");
+    EXPECT_TRUE(!kept || kept->held());
+    inside.reset();
+    kept.reset();
     EXPECT_TRUE(load.goes_on());
   }
   EXPECT_EQ(load.end(), std::set<std::string>{});
-  EXPECT_EQ(load.witness().wrong(), 0);
+  EXPECT_EQ(load.witness().overlaps(), 0);
+  EXPECT_EQ(load.witness().falls(), 0);
+}
+
+// Those of another table do not exclude these, and what they have in common is only the witness.
+TEST_F(Cluster, the_witness_sees_two_who_hold_one_lock) {
+  Load load({url(), with(own_->url(), "table=" + table_ + "_other&lease=3000")}, {"u1"});
+  EXPECT_TRUE(eventually([&] { return load.witness().overlaps() > 0; }));
+  EXPECT_EQ(load.end(), std::set<std::string>{});
 }
 
 // A move that stands still: half of the keys are here and half are there.
@@ -517,9 +403,11 @@ TEST_F(Cluster, a_message_alone_grants_nothing) {  // B3
   EXPECT_TRUE(eventually([&] { return granted.load(); }));
 }
 
-// The primary is killed, and its replica takes its place. Each lock was confirmed by the replica.
+// The primary is killed, and its replica takes its place. Each lock was confirmed by the replica. One lock is held from
+// before the kill until after the takeover.
 TEST_F(Cluster, with_wait_replicas_no_lock_is_lost_when_a_primary_is_killed) {
-  Load load(url("lease=3000&gate=off&wait_replicas=1"), {"u1", "u2", "u3", "u4"});
+  const std::string where = url("lease=3000&gate=off&wait_replicas=1");
+  Load load({where, where, where, where}, {"u1", "u2", "u3", "u4"});
   ASSERT_TRUE(load.goes_on());
   Node& primary = owner_of(place_of("u1"));
   const std::string id = primary.ask({"CLUSTER", "MYID"});
@@ -527,13 +415,20 @@ TEST_F(Cluster, with_wait_replicas_no_lock_is_lost_when_a_primary_is_killed) {
     return node->ask({"CLUSTER", "NODES"}).find("myself,slave,nofailover " + id) != std::string::npos;
   });
   ASSERT_NE(replica, nodes_.end());
+  Locker keeper = hierlock::open(url("lease=10000&wait_replicas=1"));
+  std::optional<Lock> kept = keeper.acquire("u1/a", {.timeout = 30s});
+  std::optional<Visit> inside(std::in_place, load.witness(), "u1", *kept);
   servers("kill " + primary.name());
   ASSERT_EQ((*replica)->ask({"CLUSTER", "FAILOVER", "TAKEOVER"}), "OK");
   servers("start " + primary.name());
   ASSERT_TRUE(is_whole());
+  EXPECT_TRUE(kept->held());
+  inside.reset();
+  kept.reset();
   EXPECT_TRUE(load.goes_on());
   EXPECT_EQ(load.end(), std::set<std::string>{});
-  EXPECT_EQ(load.witness().wrong(), 0);
+  EXPECT_EQ(load.witness().overlaps(), 0);
+  EXPECT_EQ(load.witness().falls(), 0);
 }
 
 TEST_F(Cluster, doctor_sees_the_cluster) {

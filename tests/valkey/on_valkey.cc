@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdio>
 
+#include <hierlock/operate.h>
+
 namespace hierlock::valkey_tests {
 
 std::string servers(const std::string& arguments) {
@@ -17,6 +19,12 @@ std::string servers(const std::string& arguments) {
 
 std::string with(const std::string& url, const std::string& options) {
   return url + (url.find('?') == url.npos ? "?" : "&") + options;
+}
+
+std::string place_of(const std::string& url, const Target& target) {
+  const std::string text = statements(url, std::vector<Target>{target});
+  const std::size_t at = text.find("hl:");
+  return text.substr(at, text.find('}', at) + 1 - at);
 }
 
 }  // namespace hierlock::valkey_tests

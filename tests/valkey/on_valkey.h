@@ -48,6 +48,8 @@ inline testing::AssertionResult fails_with(ErrorKind kind, const std::function<v
 std::string servers(const std::string& arguments);
 // The URL with these options as well.
 std::string with(const std::string& url, const std::string& options);
+// The key under which the server keeps this target, as explain prints it.
+std::string place_of(const std::string& url, const Target& target);
 
 inline std::string new_table() {
   static std::atomic<int> last{0};

@@ -32,14 +32,20 @@ class Restart : public testing::Test {
   const std::string table_ = new_table();
 };
 
+// A start on a busy machine does not outlast the holder's lease. The other's lease is short: the server grants it
+// nothing for that long after a start, whether it has the lock or not.
 TEST_F(Restart, a_server_with_its_data_has_its_locks) {
-  // A lease that a start on a busy machine does not outlast.
-  Locker holder = hierlock::open(url("lease=20000")), other = hierlock::open(url("lease=20000"));
+  Locker holder = hierlock::open(url("lease=10000")), other = hierlock::open(url("lease=1000"));
   const Lock lock = holder.acquire("u1", {.timeout = 30s});
   control("kill");
   control("start");
-  EXPECT_FALSE(other.try_acquire("u1", 2s).has_value());
+  { const Lock free = other.acquire("u2", {.timeout = 30s}); }  // from now on the server grants what is free
+  EXPECT_FALSE(other.try_acquire("u1").has_value());
+  const auto leases = [&] { return ask("ZRANGE '" + place_of(url("gate=on"), "u1") + ":l' 0 -1 WITHSCORES"); };
+  EXPECT_TRUE(eventually([&, before = leases()] { return leases() != before; })) << "it is not renewed";
+  EXPECT_FALSE(other.try_acquire("u1").has_value());
   EXPECT_TRUE(lock.held());
+  EXPECT_FALSE(lock.lost().stop_requested());
 }
 
 // The holder cannot know yet that its lock is gone. So nobody gets it before its lease has ended.
