@@ -3,6 +3,9 @@
 #include "support/tool.h"
 #endif
 
+#include <fstream>
+#include <iterator>
+
 #include "on_valkey.h"
 
 #ifdef HIERLOCK_BIN
@@ -26,6 +29,26 @@ TEST_P(ToolOnValkey, explain_refuses_a_wrong_option_and_prints_nothing_else) {
   EXPECT_EQ(tool.ends(), 64);
   EXPECT_NE(tool.said().find("milliseconds"), std::string::npos) << tool.said();
   EXPECT_EQ(std::count(tool.said().begin(), tool.said().end(), '\n'), 1) << tool.said();
+}
+
+// What explain prints is what the server gets: the key is where it keeps the lock.
+TEST_P(ToolOnValkey, explain_prints_the_calls_and_the_script) {
+  Tool tool("explain" + on("lease=7000") + "u1/a1");
+  EXPECT_EQ(tool.ends(), 0);
+  const std::string place = place_of(url(), "u1"), keys = " 3 " + place + " " + place + ":l " + place + ":q ";
+  EXPECT_TRUE(place.starts_with("hl:" + table() + ":{p")) << place;
+  for (const std::string& part :
+       {"EVALSHA locks.lua" + keys + "take ID 7000 ", std::string("'u1\n2\n0\nu1/a1\n4\n0\n'"),
+        "EVALSHA locks.lua" + keys + "drop ID 0 FENCE\n", std::string("-- Locks of one root: everything")}) {
+    EXPECT_NE(tool.said().find(part), std::string::npos) << part << " is missing in: " << tool.said();
+  }
+  std::ifstream file(HIERLOCK_LOCKS_LUA);
+  const std::string script{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(tool.said().find(script), std::string::npos) << "and all of the script";
+  Locker locker = hierlock::open(url());
+  EXPECT_EQ(ask("EXISTS '" + place + "'"), "0\n");
+  const Lock lock = locker.acquire("u1/a1");
+  EXPECT_EQ(ask("EXISTS '" + place + "'"), "1\n");
 }
 
 TEST_P(ToolOnValkey, status_shows_all_of_a_long_url) {
