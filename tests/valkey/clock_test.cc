@@ -9,6 +9,8 @@
 #include <fstream>
 #include <iterator>
 
+#include <hierlock/operate.h>
+
 #include "on_valkey.h"
 #include "support/process_party.h"
 
@@ -159,6 +161,20 @@ TEST_F(ServerClock, set_back_keeps_locks_of_the_dead_until_they_are_broken) {
   EXPECT_FALSE(other.try_acquire("u1", 3s).has_value()) << "its lease ends by the server's clock";
   EXPECT_EQ(other.break_locks("u1", "its process is gone"), 1u);
   EXPECT_TRUE(other.try_acquire("u1", 20s).has_value()) << "after one lease at most";
+}
+
+TEST_F(ServerClock, that_is_wrong_is_told_by_doctor) {
+  const auto verdict = [&] {
+    for (const Finding& finding : doctor(server().url("table=t"))) {
+      if (finding.check == "clock") return finding.verdict;
+    }
+    return Finding::Verdict::unsafe;
+  };
+  EXPECT_EQ(verdict(), Finding::Verdict::unknown) << "it is a minute ahead";
+  server().move(-60s);
+  EXPECT_EQ(verdict(), Finding::Verdict::good);
+  server().move(-1h);
+  EXPECT_EQ(verdict(), Finding::Verdict::unknown);
 }
 
 }  // namespace
