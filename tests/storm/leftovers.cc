@@ -58,7 +58,7 @@ void look_for_locks(const Witness& witness, const Store& store) {
     if (place.parent < 0 && place.slots == 0 && store.has(place)) roots.push_back(place.target);
   }
   // Where a lock is a lease, those of processes that were killed last that long.
-  const auto timeout = locker.capabilities().leases ? 10s : 0s;
+  const auto timeout = locker.capabilities().leases ? 20s : 0s;
   try {
     std::vector<Lock> locks;
     locks.push_back(locker.acquire(roots, {.timeout = timeout}));

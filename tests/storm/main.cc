@@ -56,6 +56,7 @@ constexpr const char* usage = R"(usage: storm [OPTION...]
   --pause MS        between two kills, on average (default: 10, at a server 30)
   --quiet-kills N   kills of the second phase, which measures how long others wait for a dead holder (default: 1000); shm:
                     only
+  --lease MS        how long a lock outlives its process, where locks are leases (default: 2000; 0: as the store has it)
   --max-locks N     room in the table (default: 4000, for more workers more)
   --keep            leave the files where they are
   --break WHAT      make a fault, to see it reported: unlocked-write, lost-write, unlocked-entry, extra-slot,
@@ -133,9 +134,10 @@ Store store_for(const Options& options, const Folder& folder) {
   }
   const char separator = options.on.find('?') == std::string::npos ? '?' : '&';
   // A lock of a process that was killed lasts as long as its lease.
-  const std::string more = options.on.starts_with("mysql:") ? "provision=lazy" : "lease=2000";
+  const std::string lease = options.lease_ms == 0 ? "" : "&lease=" + std::to_string(options.lease_ms);
+  const std::string more = options.on.starts_with("mysql:") ? "&provision=lazy" : lease;
   return {.name = options.on_name,
-          .url = options.on + separator + more + "&table=storm_" + std::to_string(getpid()),
+          .url = options.on + separator + "table=storm_" + std::to_string(getpid()) + more,
           .file = ""};
 }
 
@@ -163,10 +165,10 @@ int run(const Options& options) {
   if (violations > 0) {
     std::printf(
         "\n%u violations; again with: storm --on %s --processes %zu --threads %zu --hot %u --seed %llu --stops %u "
-        "--danger %u --pause %g --max-locks %u\n",
+        "--danger %u --pause %g --lease %u --max-locks %u\n",
         violations, store.name.c_str(), options.processes, options.threads, options.hot,
         static_cast<unsigned long long>(options.seed), options.stops, options.danger, options.pause_ms,
-        options.max_locks);
+        options.lease_ms, options.max_locks);
   } else {
     std::printf("\nno violation\n");
   }
@@ -305,6 +307,8 @@ int run_with(int argc, char** argv) {
       options.pause_ms = static_cast<double>(number(value(), 10'000));
     } else if (option == "--quiet-kills") {
       options.quiet_kills = number(value());
+    } else if (option == "--lease") {
+      options.lease_ms = static_cast<unsigned>(number(value(), 600'000));
     } else if (option == "--max-locks") {
       options.max_locks = static_cast<std::uint32_t>(number(value(), 1'000'000));
     } else if (option == "--keep") {

@@ -34,6 +34,7 @@ struct Options {
   unsigned hot = 0;                  // see Setting
   double pause_ms = -1;              // between two kills, on average; negative: as is usual there
   std::uint64_t quiet_kills = 0;     // of the second phase
+  unsigned lease_ms = 2000;          // where locks are leases; 0: the store's default
   std::uint32_t max_locks = 0;       // 0: as many as the workers need, and few enough to run out of nodes
   Break fault = Break::nothing;
   bool keep = false;  // the files
