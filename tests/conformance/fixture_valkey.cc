@@ -1,5 +1,5 @@
-// valkey: on Valkey and on Redis: between the threads of this process, and on Valkey also between processes. The
-// environment names the servers (H10).
+// valkey: on Valkey and on Redis: between the threads of this process, and between processes. The environment names the
+// servers (H10).
 #include <unistd.h>
 
 #include <hierlock/valkey.h>
@@ -51,6 +51,7 @@ bool add(const char* name, const char* server, Parties parties, const std::strin
 [[maybe_unused]] const bool valkey_threads = add("valkey", "VALKEY", Parties::threads);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they would see what they see above, at length
 [[maybe_unused]] const bool redis = add("redis", "REDIS", Parties::threads);
+[[maybe_unused]] const bool redis_processes = add("redis_processes", "REDIS", Parties::processes);
 [[maybe_unused]] const bool valkey_processes = add("valkey_processes", "VALKEY", Parties::processes);
 #endif
 
