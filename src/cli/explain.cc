@@ -172,8 +172,7 @@ std::string explain_text(const ExplainCommand& command) {
     out += many ? ", in this order\n" : "\n";
   }
   if (!rows.empty()) {
-    out += fmt::format("row   on MySQL and MariaDB, for row (level, bucket) of {} buckets\n",
-                       grouped(command.buckets));
+    out += fmt::format("row   on MySQL and MariaDB, for row (level, bucket) of {} buckets\n", grouped(command.buckets));
   }
   for (const std::string& note : notes(command)) out += "\n" + wrapped(note, "");
 
