@@ -250,8 +250,8 @@ class DeadlockFinder::Graph {
 
   // --- components ------------------------------------------------------------------------------------------
 
-  // The graph has more edges than there really are, never fewer: the store's view is left out. What is in no component
-  // with a `held` vertex is in no cycle.
+  // The graph has more edges than there really are, never fewer: it drops none because of the store's view. A wait is
+  // in no cycle if its component has no `held` vertex.
   //
   // wait  -> held(cell, mode)     -> owners that hold the cell in a conflicting mode
   // wait  -> waited(cell, mode)   -> waits for the cell in a conflicting mode that may have passed it or stand there

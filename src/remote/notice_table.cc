@@ -68,7 +68,7 @@ std::optional<std::size_t> NoticeTable::keep_alive(std::span<const std::uint64_t
   return there;
 }
 
-// What is known may be older or newer than what the server has just summed up: each statement sees the table at its own
+// The copy may be older or newer than the sums that the server has just told: each statement sees the table at its own
 // time. But the sums that are compared come from the rows that were read. So the copy is used as it is only if it has
 // exactly the rows of the table; any difference is found the next time. False: the notices cannot be read.
 bool NoticeTable::refresh(Session& side, Deadline& limit) {
